@@ -1,0 +1,46 @@
+# Two commands are all that a new user needs: `make repro` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.installed
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Nothing here phones home.
+export DVC_NO_ANALYTICS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup repro test lint params bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "dacr needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## create .venv and install the pinned dependencies
+
+repro: $(STAMP) ## run the whole pipeline as params.yaml says
+	dvc repro
+	@echo "The report: reports/index.html"
+
+test: $(STAMP) ## run the tests
+	python -m pytest --numprocesses 2 --dist loadfile
+
+lint: $(STAMP) ## ruff and mypy
+	ruff check .
+	ruff format --check .
+	mypy
+
+params: $(STAMP) ## recompose params.yaml: make params ARGS="split=ncd method=der"
+	@python -m stages.params $(ARGS)
+
+bench: $(STAMP) ## measure the efficiency of the training loop, the mixture and the build
+	python -m benchmarks
+
+clean: ## remove everything that can be made again, the DVC cache and .venv stay
+	rm -rf data/raw data/benchmark data/split runs .dacr reports/index.html reports/provenance.js reports/paper/*.html
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
