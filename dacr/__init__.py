@@ -1,0 +1,7 @@
+"""dacr: general incremental learning with domain-aware categorical representations.
+
+The packages follow the paper: ``data`` (problem setup) → ``model`` → ``learning`` (adaptation and
+memory) → ``methods`` → ``evaluation``.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,109 @@
+"""CIFAR-100 (Krizhevsky, 2009) as iCIFAR-20: superclasses are classes, their subclasses domains.
+
+The domains are 'subclass 1' … 'subclass 5': the place of the subclass among the five of its
+superclass, in the alphabetical order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dacr.data.archives import read_npz, read_plain_pickle, read_tar_gz
+from dacr.data.sources.base import Part, Sample
+from dacr.data.sources.upstream import PARTS, Upstream
+from dacr.errors import UserError
+
+ARCHIVE = "cifar-100-python.tar.gz"
+MEMBERS = {name: f"cifar-100-python/{name}" for name in ("meta", "train", "test")}
+
+
+@dataclass(frozen=True)
+class Images:
+    """One part: images with the labels of both levels."""
+
+    pixels: NDArray[np.uint8]
+    fine: NDArray[np.int64]
+    coarse: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """Everything that was fetched."""
+
+    parts: dict[Part, Images]
+    fine_names: list[str]
+    coarse_names: list[str]
+
+    def subclass_ranks(self) -> dict[int, int]:
+        """The place of each fine label among those of its superclass, by name."""
+        fine, coarse = (
+            np.concatenate([getattr(images, level) for images in self.parts.values()])
+            for level in ("fine", "coarse")
+        )
+        ranks = {}
+        for superclass in np.unique(coarse):
+            members = np.unique(fine[coarse == superclass]).tolist()
+            ordered = sorted(members, key=lambda label: self.fine_names[label])
+            ranks.update({label: rank for rank, label in enumerate(ordered)})
+        return ranks
+
+
+def _from_batch(batch: dict[str, Any]) -> Images:
+    planes = batch["data"].reshape(-1, 3, 32, 32)
+    fine, coarse = (np.asarray(batch[f"{level}_labels"]) for level in ("fine", "coarse"))
+    return Images(planes.transpose(0, 2, 3, 1), fine, coarse)
+
+
+def _load_published(path: Path) -> Cifar:
+    members = read_tar_gz(path, MEMBERS.values())
+    content = {
+        name: read_plain_pickle(members[member], f"{path}:{member}")
+        for name, member in MEMBERS.items()
+    }
+    parts = {part: _from_batch(content[part]) for part in PARTS}
+    meta = content["meta"]
+    return Cifar(parts, meta["fine_label_names"], meta["coarse_label_names"])
+
+
+def _load_sample(path: Path) -> Cifar:
+    keys = {part: [f"{part}_{kind}" for kind in ("x", "fine", "coarse")] for part in PARTS}
+    arrays = read_npz(path, [*keys["train"], *keys["test"], "fine_names", "coarse_names"])
+    parts = {part: Images(*(arrays[key] for key in keys[part])) for part in PARTS}
+    return Cifar(parts, arrays["fine_names"].tolist(), arrays["coarse_names"].tolist())
+
+
+class Cifar100(Upstream):
+    name = "cifar100"
+
+    def load(self, folder: Path) -> Cifar:
+        sample = folder / self.sample_name
+        cifar = _load_sample(sample) if sample.exists() else _load_published(folder / ARCHIVE)
+        for part, images in cifar.parts.items():
+            if not len(images.pixels) == len(images.fine) == len(images.coarse):
+                raise UserError(f"cifar100: {part} has fewer labels than images; fetch it again")
+        return cifar
+
+    def counts(self, folder: Path) -> dict[Part, int]:
+        return {part: len(images.fine) for part, images in self.load(folder).parts.items()}
+
+    def class_names(self, folder: Path) -> list[str]:
+        return self.load(folder).coarse_names
+
+    def read(self, folder: Path) -> Iterator[Sample]:
+        cifar = self.load(folder)
+        ranks = cifar.subclass_ranks()
+        for part, images in cifar.parts.items():
+            for i, pixels in enumerate(images.pixels):
+                domain = f"subclass {ranks[int(images.fine[i])] + 1}"
+                source_id = f"{self.name}/{part}/{i:05d}"
+                label = int(images.coarse[i])
+                yield Sample(np.ascontiguousarray(pixels), label, domain, part, source_id)
+
+
+SOURCE = Cifar100()
