@@ -1,0 +1,152 @@
+"""Mid-session checkpoints: a killed run goes on from its last epoch.
+
+DVC removes a stage's outs before it runs the stage, so checkpoints live in a scratch folder of the
+main repository. Its name is a hash of everything that the result depends on: another parameter,
+another input or other code never meets this state.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from dacr.errors import UserError
+
+Rows = list[dict[str, float]]
+
+
+def scratch_root() -> Path:
+    """DVC sets DVC_ROOT to the main repository, also for experiments in a temporary folder."""
+    return Path(os.environ.get("DVC_ROOT", ".")) / ".dacr" / "scratch"
+
+
+def fingerprint(parameters: object, files: Iterable[Path]) -> str:
+    """A name for the work: equal if and only if parameters, inputs and code are equal."""
+    digest = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode())
+    for file in sorted(files):
+        digest.update(f"\0{file}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:32]
+
+
+class Checkpoint:
+    """The scratch of one piece of work, held by one process at a time.
+
+    ``with Checkpoint(name) as checkpoint`` takes the lock; leaving without an error removes the
+    scratch, because the stage's outs hold the result then.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.folder = scratch_root() / name
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        lock = self._locked()
+        while not _is_at(lock, self.folder / "lock"):
+            # Its last holder finished and removed the scratch between our opening and locking.
+            lock.close()
+            lock = self._locked()
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+        return self
+
+    def _locked(self) -> IO[str]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = open(self.folder / "lock", "a+")  # noqa: SIM115 (held until the end)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            lock.close()
+            raise UserError(
+                f"process {holder} is already training this very session; "
+                "wait for it, or stop it and run the same command again"
+            ) from None
+        return lock
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock:
+            self._lock.close()
+
+    def _file(self, phase: str) -> Path:
+        return self.folder / f"{phase}.safetensors"
+
+    def save(
+        self, phase: str, module: nn.Module, optimizer: torch.optim.Optimizer, rows: Rows
+    ) -> None:
+        """Write, fsync, rename: a half-written checkpoint is never found."""
+        tensors = {f"module.{k}": v.contiguous() for k, v in _changing(module).items()}
+        for number, state in optimizer.state_dict()["state"].items():
+            if state.get("momentum_buffer") is not None:
+                tensors[f"momentum.{number}"] = state["momentum_buffer"].contiguous()
+        file = self._file(phase)
+        partial = file.with_suffix(".part")
+        save_file(tensors, partial, metadata={"rows": json.dumps(rows)})
+        with open(partial, "rb") as stream:
+            os.fsync(stream.fileno())
+        partial.replace(file)
+
+    def restore(self, phase: str, module: nn.Module, optimizer: torch.optim.Optimizer) -> Rows:
+        """Load the last finished epoch into ``module`` and ``optimizer``; its rows, [] if none."""
+        file = self._file(phase)
+        if not file.exists():
+            return []
+        try:
+            with safe_open(file, "pt") as stored:
+                rows: Rows = json.loads(stored.metadata()["rows"])
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            own = {tensor: tensors[f"module.{name}"] for name, tensor in _changing(module).items()}
+        except (SafetensorError, OSError, ValueError, KeyError):
+            # Damaged by something other than us (we rename whole files): train it again.
+            return []
+        with torch.no_grad():
+            for tensor, stored_tensor in own.items():
+                tensor.copy_(stored_tensor)
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            for number, parameter in enumerate(parameters):
+                if (stored_momentum := tensors.get(f"momentum.{number}")) is not None:
+                    # In the parameter's memory layout: the fused step walks both side by side.
+                    momentum = torch.empty_like(parameter).copy_(stored_momentum)
+                    optimizer.state[parameter]["momentum_buffer"] = momentum
+        return rows
+
+
+def _is_at(opened: IO[str], path: Path) -> bool:
+    """Whether the open file is still the one that stands at ``path``."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _changing(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors that training can change: frozen extractors are in the previous state already."""
+    frozen = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, part in module.named_modules()
+        if (own := list(part.parameters())) and not any(p.requires_grad for p in own)
+        for name, _ in part.state_dict(keep_vars=True).items()
+    }
+    return {name: v for name, v in module.state_dict().items() if name not in frozen}

@@ -1,0 +1,208 @@
+"""The one training loop. Methods say what is trained on what, and with which losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dacr.config import Train
+from dacr.data.augmentation import Augmentation
+from dacr.errors import UserError
+from dacr.learning.checkpoint import Checkpoint
+from dacr.learning.session import Session, TrainingView
+from dacr.progress import TrainingProgress
+from dacr.rng import torch_generator
+
+Losses = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A mini-batch of D̃_t on the device."""
+
+    images: Tensor
+    labels: Tensor
+    is_memory: Tensor
+    positions: Tensor
+    """Where the samples stand in D̃_t: what was computed once a session is looked up by it."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One training run of a session; most methods have one, some a balanced second stage."""
+
+    name: str
+    epochs: int
+    lr: float
+    milestones: tuple[int, ...]
+    parameters: list[dict[str, object]]
+    """Parameter groups; a group may set its own ``weight_decay``."""
+    losses: Callable[[Batch], Losses]
+    """The weighted terms of the loss; the loop descends on their sum."""
+    training: bool = True
+    """False leaves the whole network in eval mode, for phases that train the head alone."""
+    start_epoch: Callable[[int], None] = lambda epoch: None
+    positions: Tensor | None = None
+    """The part of D̃_t to train on; all of it if None."""
+
+
+def learning_rate(phase: Phase, train: Train, progress: float) -> float:
+    """The learning rate after ``progress`` epochs (a fraction inside an epoch)."""
+    if train.schedule == "cosine":
+        return phase.lr * 0.5 * (1 + math.cos(math.pi * progress / phase.epochs))
+    passed = sum(1 for milestone in phase.milestones if progress >= milestone)
+    return float(phase.lr * train.gamma**passed)
+
+
+class Trainer:
+    """Runs the phases of a session: shuffles, augments, steps, logs, and keeps a checkpoint."""
+
+    def __init__(
+        self,
+        train: Train,
+        augmentation: Augmentation,
+        session: Session,
+        seed: int,
+        device: torch.device,
+        checkpoint: Checkpoint,
+        progress: TrainingProgress,
+    ) -> None:
+        self.train = train
+        self.augmentation = augmentation
+        self.session = session
+        self.seed = seed
+        self.device = device
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    def fit(self, phase: Phase, module: nn.Module) -> list[dict[str, float]]:
+        """Train ``phase``; return the mean of each loss term, one row an epoch."""
+        optimizer = torch.optim.SGD(
+            phase.parameters,
+            lr=phase.lr,
+            momentum=self.train.momentum,
+            weight_decay=self.train.weight_decay,
+            fused=True,
+        )
+        rows = self.checkpoint.restore(phase.name, module, optimizer)
+        size = len(self.session.data) if phase.positions is None else len(phase.positions)
+        self.progress.plan(phase.epochs * size)
+        self.progress.skip(len(rows) * size)
+        for epoch in range(len(rows), phase.epochs):
+            phase.start_epoch(epoch)
+            module.train(phase.training)
+            losses = self._epoch(phase, epoch, optimizer)
+            rows.append({"epoch": epoch + 1, **losses})
+            self.checkpoint.save(phase.name, module, optimizer, rows)
+            self.progress.epoch(phase.name, epoch + 1, phase.epochs, losses)
+        return rows
+
+    def _epoch(
+        self, phase: Phase, epoch: int, optimizer: torch.optim.Optimizer
+    ) -> dict[str, float]:
+        sums: Losses = {}
+        batches = shuffle(
+            self.session.data, phase.positions, self.train.batch_size, self._generator(phase, epoch)
+        )
+        augment = torch_generator(self.seed, "augment", self.session.index, phase.name, epoch)
+        count = 0
+        for number, batch in enumerate(self._batches(batches, augment)):
+            rate = learning_rate(phase, self.train, epoch + number / len(batches))
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group.get("lr_factor", 1.0)
+            losses = phase.losses(batch)
+            total = torch.stack(list(losses.values())).sum()
+            optimizer.zero_grad(set_to_none=True)
+            total.backward()
+            optimizer.step()
+            n = len(batch.labels)
+            count += n
+            for name, value in losses.items():
+                # Stays on the device: reading it here would make the host wait for every step.
+                sums[name] = (
+                    sums.get(name, torch.zeros((), device=self.device)) + value.detach() * n
+                )
+            self.progress.step(n)
+        means = {name: float(value) / count for name, value in sums.items()}
+        if not all(math.isfinite(value) for value in means.values()):
+            raise UserError(
+                f"the loss of session {self.session.index} is not finite in epoch {epoch + 1} of "
+                f"{phase.name} ({means}); lower train.lr (the last good epoch is kept)"
+            )
+        return means
+
+    def _generator(self, phase: Phase, epoch: int) -> torch.Generator:
+        return torch_generator(self.seed, "shuffle", self.session.index, phase.name, epoch)
+
+    def _batches(self, batches: list[Tensor], generator: torch.Generator) -> Iterator[Batch]:
+        """Gather, transfer and augment; on a GPU the next batch is gathered meanwhile."""
+        view = self.session.data
+        if self.device.type == "cpu":
+            for positions in batches:
+                yield self._to_device(view.images(positions), positions, generator)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            ahead = reader.submit(view.images, batches[0])
+            for number, positions in enumerate(batches):
+                images = ahead.result().pin_memory()
+                if number + 1 < len(batches):
+                    ahead = reader.submit(view.images, batches[number + 1])
+                yield self._to_device(images, positions, generator)
+
+    def _to_device(self, images: Tensor, positions: Tensor, generator: torch.Generator) -> Batch:
+        view, device = self.session.data, self.device
+        return Batch(
+            self.augmentation.train(images.to(device, non_blocking=True), generator),
+            view.labels[positions].to(device, non_blocking=True),
+            view.is_memory[positions].to(device, non_blocking=True),
+            positions.to(device, non_blocking=True),
+        )
+
+
+def shuffle(
+    view: TrainingView, positions: Tensor | None, batch_size: int, generator: torch.Generator
+) -> list[Tensor]:
+    """The positions of one epoch in random order, cut into batches; a lone rest joins the last.
+
+    Batch normalisation has no variance to work with in a batch of one.
+    """
+    chosen = torch.arange(len(view)) if positions is None else positions
+    order = chosen[torch.randperm(len(chosen), generator=generator)]
+    batches = list(order.split(batch_size))
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        rest = batches.pop()
+        batches[-1] = torch.cat([batches[-1], rest])
+    return batches
+
+
+def balanced(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Positions of equally many random samples of every class: as many as the smallest has.
+
+    A class without any sample (its memory is empty) cannot be balanced and is left out.
+    """
+    support = labels.bincount()
+    size = int(support[support > 0].min())
+    order = torch.randperm(len(labels), generator=generator)
+    return torch.cat([order[labels[order] == row][:size] for row in range(len(support))])
+
+
+@torch.no_grad()
+def extract(
+    view_images: Callable[[Tensor], Tensor],
+    count: int,
+    module: Callable[[Tensor], Tensor],
+    augmentation: Augmentation,
+    device: torch.device,
+    batch_size: int = 256,
+) -> Tensor:
+    """``module`` of every image in eval transform, kept on the device, in order of position."""
+    parts = []
+    for positions in torch.arange(count).split(batch_size):
+        images = augmentation.test(view_images(positions).to(device, non_blocking=True))
+        parts.append(module(images).float())
+    return torch.cat(parts)

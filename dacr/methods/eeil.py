@@ -1,0 +1,94 @@
+"""EE2L: end-to-end incremental learning (Castro et al., ECCV 2018, who call it EEIL).
+
+A cross-distilled loss with one distillation term for each earlier group of classes, and a second
+stage that fine-tunes the whole network on class-balanced data. Gradient noise is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from dacr.config import Params, Section
+from dacr.learning.losses import knowledge_distillation
+from dacr.learning.session import Session
+from dacr.learning.training import Batch, Losses, Phase, balanced
+from dacr.methods.base import Method
+from dacr.model.super_feature import Representation
+
+
+class EeilOptions(Section):
+    temperature: float = Field(default=2.0, gt=0)
+    distillation: float = Field(default=1.0, ge=0)
+    """Temperature and weight of the distillation."""
+    second_stage_epochs: int = Field(default=30, ge=0)
+    second_stage_lr: float = Field(default=0.01, gt=0)
+    second_stage_milestones: tuple[int, ...] = (10, 20)
+
+
+class Eeil(Method):
+    Options = EeilOptions
+    group: Tensor
+    """The session [n_seen] in which each class was first seen; those of one session are a group."""
+
+    def __init__(self, params: Params, device: torch.device) -> None:
+        super().__init__(params, device)
+        self.register_buffer("group", torch.zeros(0, dtype=torch.long))
+
+    def begin_classifier(self, session: Session) -> None:
+        if session.n_old:
+            self.remember_logits(session)
+        super().begin_classifier(session)
+        newcomers = self.group.new_full((len(session.new),), session.index)
+        self.group = torch.cat([self.group, newcomers])
+        self.group_sizes = self.group.unique_consecutive(return_counts=True)[1].tolist()
+
+    def classification_losses(self, representation: Representation, batch: Batch) -> Losses:
+        """The cross-distilled loss; the teacher is the old network, or that of the first stage."""
+        logits = self.head(representation.feature)
+        losses = {"cross_entropy": F.cross_entropy(logits, batch.labels)}
+        if self.old_logits is not None:
+            losses["distillation"] = self.options.distillation * grouped_distillation(
+                logits, self.old_logits(batch), self.group_sizes, self.options.temperature
+            )
+        return losses
+
+    def classifier_phases(self, session: Session) -> Iterator[Phase]:
+        """Balanced fine-tuning: the same loss, where the teacher now knows the new group too."""
+        options = self.options
+        if not session.n_old or not options.second_stage_epochs:
+            return
+        self.remember_logits(session)
+        yield Phase(
+            name="second stage",
+            epochs=options.second_stage_epochs,
+            lr=options.second_stage_lr,
+            milestones=options.second_stage_milestones,
+            parameters=self.parameter_groups(),
+            losses=self.losses,
+            positions=balanced(session.data.labels, self.generator("balance", session)),
+        )
+
+
+def grouped_distillation(
+    logits: Tensor, old_logits: Tensor, group_sizes: list[int], temperature: float
+) -> Tensor:
+    """The sum over the groups of the distillation inside each group.
+
+    A group that the teacher does not know adds 0. So does one of a single class, as a softmax over
+    one logit is 1 whatever the logit.
+    """
+    total, end = logits.new_zeros(()), 0
+    for size in group_sizes:
+        start, end = end, end + size
+        total = total + knowledge_distillation(
+            logits[:, start:end], old_logits[:, start:end], temperature
+        )
+    return total
+
+
+METHOD = Eeil

@@ -1,0 +1,80 @@
+"""The feature v = F(x): one extractor, or DER's super-feature of one extractor a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from dacr.model.backbones import Backbone
+
+
+class Representation(NamedTuple):
+    """What the network says of a batch before any classifier."""
+
+    feature: Tensor
+    """v, [B, dim]."""
+    feature_map: Tensor
+    """The newest extractor's map before its average pool, [B, C, h, w]."""
+
+
+class SuperFeature(nn.Module):
+    """u(x) = [F_1(x), …, F_n(x)]; all but the last extractor are frozen, batch statistics too."""
+
+    def __init__(self, extractors: Iterable[Backbone], bf16: bool = False) -> None:
+        super().__init__()
+        self.extractors = nn.ModuleList(extractors)
+        self.bf16 = bf16
+        """Train the extractors in bfloat16; what leaves them, and everything after, is float32."""
+        self._freeze_old()
+
+    @property
+    def newest(self) -> Backbone:
+        extractor = self.extractors[-1]
+        assert isinstance(extractor, Backbone)
+        return extractor
+
+    @property
+    def dim(self) -> int:
+        return self.newest.dim * len(self.extractors)
+
+    def add(self, extractor: Backbone) -> None:
+        """Freeze what is there and put ``extractor`` behind it."""
+        self.extractors.append(extractor)
+        self._freeze_old()
+
+    def _freeze_old(self) -> None:
+        for old in self.extractors[:-1]:
+            old.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for old in self.extractors[:-1]:
+            old.eval()
+        return self
+
+    def frozen(self, images: Tensor) -> Tensor:
+        """[F_1(x), …, F_{n−1}(x)], an empty block if there is one extractor only."""
+        with torch.no_grad(), self._precision(images):
+            parts = [old(images) for old in self.extractors[:-1]]
+        return torch.cat(parts, 1).float() if parts else images.new_zeros(len(images), 0)
+
+    def _precision(self, images: Tensor) -> torch.autocast:
+        enabled = self.bf16 and self.training
+        return torch.autocast(images.device.type, torch.bfloat16, enabled=enabled)
+
+    def represent(self, images: Tensor, frozen: Tensor | None = None) -> Representation:
+        """u(x) and the newest map; ``frozen`` hands over the frozen part where it is known."""
+        with self._precision(images):
+            feature_map = self.newest.feature_map(images)
+        feature_map = feature_map.float()
+        newest = self.newest.pool(feature_map)
+        if len(self.extractors) == 1:
+            return Representation(newest, feature_map)
+        before = self.frozen(images) if frozen is None else frozen
+        return Representation(torch.cat([before, newest], 1), feature_map)
+
+    def forward(self, images: Tensor, frozen: Tensor | None = None) -> Tensor:
+        return self.represent(images, frozen).feature
