@@ -1,0 +1,235 @@
+"""Small charts as inline SVG.
+
+Colours are CSS classes and ``currentColor``, so that a chart follows the page into dark mode; every
+mark carries its numbers in a ``<title>``. All text passes through ``Markup.format``, which escapes
+it: names come from user data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 480, 260
+LEFT, TOP, BOTTOM = 50, 14, 42
+END_VALUES, NO_END_VALUES = 58, 16  # room at the right
+MOST_MARKED_POINTS = 60
+COLOURS = 12
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series of (x, y), drawn in the palette's colour number ``colour``."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar, or one layer of a stack."""
+
+    name: str
+    value: float
+    colour: int
+
+
+def paint(colour: int) -> str:
+    """The style that gives an element the palette's colour, which its CSS uses as currentColor."""
+    return f"color:var(--c{colour % COLOURS})"
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers, evenly spaced, from at or below ``low`` to at or above ``high``."""
+    span = high - low if high - low > 1e-6 * max(1.0, abs(low)) else 1.0
+    raw = span / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = min((power * factor for factor in (1, 2, 5, 10)), key=lambda s: abs(s - raw))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]
+
+
+def number(value: float) -> str:
+    """A number as short as it can be said in a chart."""
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.3g}"
+
+
+def drawing(
+    label: str, body: Iterable[Markup], height: float = HEIGHT, width: float = WIDTH
+) -> Markup:
+    frame = Markup('<svg class="chart" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}</svg>')
+    return frame.format(width, height, label, Markup("").join(body))
+
+
+def label_at(x: float, y: float, text: str, css: str, colour: int | None = None) -> Markup:
+    style = "" if colour is None else Markup(' style="{}"').format(paint(colour))
+    place = Markup('<text x="{:.1f}" y="{:.1f}" class="{}"{}>{}</text>')
+    return place.format(x, y, css, style, text)
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """Where data lands on the drawing: x in [x_low, x_high], y over the range of its ticks."""
+
+    x_low: float
+    x_high: float
+    y_ticks: list[float]
+    right: float
+
+    def x(self, value: float) -> float:
+        width = WIDTH - LEFT - self.right
+        return LEFT + width * (value - self.x_low) / ((self.x_high - self.x_low) or 1.0)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_ticks[0], self.y_ticks[-1]
+        return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
+
+    def draw(self, x_name: str, y_name: str, x_labels: Sequence[tuple[float, str]]) -> list[Markup]:
+        grid = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
+        upright = Markup(
+            '<text transform="translate(11 {}) rotate(-90)" class="axis mid">{}</text>'
+        )
+        edge = WIDTH - self.right
+        return [
+            *(grid.format(LEFT, edge, self.y(t), self.y(t)) for t in self.y_ticks),
+            *(label_at(LEFT - 6, self.y(t) + 4, number(t), "tick end") for t in self.y_ticks),
+            *(label_at(self.x(x), HEIGHT - BOTTOM + 17, text, "tick mid") for x, text in x_labels),
+            label_at((LEFT + edge) / 2, HEIGHT - 6, x_name, "axis mid"),
+            upright.format((TOP + HEIGHT - BOTTOM) / 2, y_name),
+        ]
+
+
+def _spread(positions: Sequence[float], gap: float = 14.0) -> list[float]:
+    """The positions, pushed apart until neighbours are ``gap`` away, and not below the axis."""
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    placed = list(positions)
+    for above, below in pairwise(order):
+        placed[below] = max(placed[below], placed[above] + gap)
+    lowest = float(HEIGHT - BOTTOM)
+    for i in reversed(order):
+        placed[i] = min(placed[i], lowest)
+        lowest = placed[i] - gap
+    return placed
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    label: str,
+    x_name: str,
+    y_name: str,
+    y_range: tuple[float, float],
+    x_labels: Sequence[tuple[float, str]],
+    dividers: Sequence[float] = (),
+    end_values: bool = True,
+) -> Markup:
+    """Lines over a common x axis; ``dividers`` are dotted verticals, as between sessions."""
+    xs = [x for line in lines for x, _ in line.points]
+    right = END_VALUES if end_values else NO_END_VALUES
+    axes = _Axes(min(xs), max(xs), ticks(*y_range), right)
+    body = axes.draw(x_name, y_name, x_labels)
+    for x in dividers:
+        vertical = Markup('<line class="divider" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>')
+        body.append(vertical.format(axes.x(x), TOP, HEIGHT - BOTTOM))
+    for line in lines:
+        body += _line(line, axes, x_name)
+    if end_values:
+        ends = _spread([axes.y(line.points[-1][1]) for line in lines])
+        body += [
+            label_at(WIDTH - right + 8, y + 4, number(line.points[-1][1]), "value", line.colour)
+            for line, y in zip(lines, ends, strict=True)
+        ]
+    return drawing(label, body)
+
+
+def _line(line: Line, axes: _Axes, x_name: str) -> list[Markup]:
+    places = [(axes.x(x), axes.y(y)) for x, y in line.points]
+    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    css = "line dashed" if line.colour % 2 else "line"
+    drawn = [Markup('<path class="{}" style="{}" d="{}"/>').format(css, paint(line.colour), path)]
+    if len(places) > MOST_MARKED_POINTS:
+        return drawn
+    mark = Markup(
+        '<circle class="mark" style="{}" cx="{:.1f}" cy="{:.1f}" r="3.5">'
+        "<title>{}, {} {}: {:.4g}</title></circle>"
+    )
+    return drawn + [
+        mark.format(paint(line.colour), px, py, line.name, x_name, number(x), y)
+        for (x, y), (px, py) in zip(line.points, places, strict=True)
+    ]
+
+
+def bar_chart(
+    groups: Sequence[tuple[str, Sequence[Bar]]],
+    *,
+    label: str,
+    x_name: str,
+    y_name: str,
+    stacked: bool,
+) -> Markup:
+    """Groups of bars along the x axis, side by side or as one stack each."""
+    tops = [
+        sum(bar.value for bar in bars) if stacked else max(bar.value for bar in bars)
+        for _, bars in groups
+    ]
+    axes = _Axes(0.0, float(len(groups)), ticks(0.0, max(tops)), NO_END_VALUES)
+    body = axes.draw(x_name, y_name, [(i + 0.5, name) for i, (name, _) in enumerate(groups)])
+    for i, (group, bars) in enumerate(groups):
+        base = 0.0
+        width = 0.72 if stacked else 0.72 / len(bars)
+        for slot, bar in enumerate(bars):
+            left = i + 0.14 + (0.0 if stacked else slot * width)
+            corners = (left, base + bar.value), (left + width, base)
+            what = f"{x_name} {group}, {bar.name}: {bar.value:.4g}"
+            body.append(_rectangle(axes, corners, bar.colour, what))
+            base += bar.value if stacked else 0.0
+    return drawing(label, body)
+
+
+def _rectangle(
+    axes: _Axes, corners: tuple[tuple[float, float], tuple[float, float]], colour: int, what: str
+) -> Markup:
+    (left, top), (right, bottom) = ((axes.x(x), axes.y(y)) for x, y in corners)
+    return Markup(
+        '<rect class="mark" style="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
+        "<title>{}</title></rect>"
+    ).format(paint(colour), left, top, right - left, bottom - top, what)
+
+
+def ranked_bars(rows: Sequence[tuple[str, float, bool]], *, label: str) -> Markup:
+    """Horizontal bars with their names and values; the flagged ones stand out."""
+    step, names = 25.0, 130.0
+    longest = max(value for _, value, _ in rows) or 1.0
+    body = []
+    for i, (name, value, flagged) in enumerate(rows):
+        y, width = i * step, (WIDTH - names - 56) * value / longest
+        css, word = ("mark", "tick end strong") if flagged else ("quiet", "tick end")
+        bar = Markup('<rect class="{}" style="{}" x="{}" y="{}" width="{:.1f}" height="17"/>')
+        body.append(label_at(names - 8, y + 13.5, name, word))
+        body.append(bar.format(css, paint(1), names, y + 1, width))
+        body.append(label_at(names + width + 7, y + 13.5, f"{value:.2f}", "value"))
+    return drawing(label, body, step * len(rows))
+
+
+def scatter(
+    groups: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, label: str, size: float = WIDTH
+) -> Markup:
+    """Points in the plane without axes, a colour a group.
+
+    All points of a group are one path of zero-length strokes with round caps: a few bytes each.
+    """
+    points = [point for _, own in groups for point in own]
+    lows, highs = ([f(p[axis] for p in points) for axis in (0, 1)] for f in (min, max))
+    scale = (size - 32) / (max(high - low for low, high in zip(lows, highs, strict=True)) or 1.0)
+    shift = [size / 2 - scale * (low + high) / 2 for low, high in zip(lows, highs, strict=True)]
+    body = []
+    for colour, (name, own) in enumerate(groups):
+        dots = "".join(f"M{x * scale + shift[0]:.0f} {y * scale + shift[1]:.0f}h0" for x, y in own)
+        path = Markup('<path class="dots" style="{}" d="{}"><title>{}</title></path>')
+        body += [path.format(paint(colour), dots, name)] if own else []
+    return drawing(label, body, size, size)
