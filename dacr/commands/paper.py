@@ -1,0 +1,162 @@
+"""Every table and figure of the paper: what it needs, running it, the results beside the paper's.
+
+Experiments run at the committed revision, each with one thread in a clone of its own under .dacr/,
+and end as DVC experiments of this repository. What is done is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dacr.paper.engine import Engine
+    from dacr.paper.plan import Choice
+    from dacr.paper.spec import Paper
+
+HELP = "the paper's tables and figures: list, plan, run, show"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs.add_parser("list", help="the tables and figures")
+    for verb, text in (
+        ("plan", "what a table needs, what is there already, and how long the rest takes"),
+        ("run", "run what is missing, as DVC experiments"),
+        ("show", "the results beside the paper's, here and as a page"),
+    ):
+        own = verbs.add_parser(verb, help=text)
+        own.add_argument("table", help="a name from `dacr paper list`")
+        own.add_argument("--benchmark", default="idigits_mini", help="(default: %(default)s)")
+        if verb != "show":
+            _add_choice(own)
+        if verb == "run":
+            _add_engine(own)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--methods", help="only these, with commas: der,der_dacr")
+    parser.add_argument("--splits", help="only these, with commas: nd,ncd")
+    parser.add_argument("--seeds", help="how many of conf/paper.yaml, or which: 3, or 11,12")
+    parser.add_argument("--jobs", type=int, default=1, help="experiments at a time (default: 1)")
+    parser.add_argument(
+        "--redo",
+        choices=("changed", "all"),
+        help="run again what was measured with other code or settings, or everything",
+    )
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=("local", "ray"), default="local")
+    parser.add_argument("--address", default="auto", help="of the Ray cluster (default: auto)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from dacr.paper.repository import require_project
+    from dacr.paper.spec import load_paper
+    from dacr.paper.terminal import show_list
+
+    require_project()
+    paper, console = load_paper(), Console()
+    match arguments.verb:
+        case "list":
+            show_list(paper, console)
+        case "plan":
+            _plan(paper, arguments, console)
+        case "run":
+            _run(paper, arguments, console)
+        case "show":
+            _show(paper, arguments.table, arguments.benchmark, console)
+
+
+def _choice(paper: Paper, arguments: argparse.Namespace) -> Choice:
+    from dacr.errors import UserError
+    from dacr.paper.plan import Choice, parse_seeds
+
+    if arguments.jobs < 1:
+        raise UserError(f"--jobs {arguments.jobs}: at least one experiment at a time")
+    methods, splits = (
+        [word for word in (text or "").split(",") if word]
+        for text in (arguments.methods, arguments.splits)
+    )
+    return Choice(methods, splits, parse_seeds(arguments.seeds, paper.seeds))
+
+
+def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
+    from dacr.paper.plan import cells, tasks
+    from dacr.paper.records import Store
+    from dacr.paper.repository import head, uncommitted
+    from dacr.paper.terminal import show_plan
+
+    table = paper.table(arguments.table)
+    chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
+    show_plan(tasks(table, chosen, Store(), head()), arguments.redo, arguments.jobs, console)
+    if changed := uncommitted():
+        console.print(f"Before a run commit {', '.join(changed[:3])}: it uses what is committed.")
+
+
+def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
+    from dacr.errors import UserError
+    from dacr.paper.plan import cells, tasks, to_run
+    from dacr.paper.records import SCRATCH, Store
+    from dacr.paper.repository import head, require_committed
+    from dacr.paper.sweep import only_sweep, order_of, sweep
+    from dacr.paper.terminal import Narrator, summary
+
+    table = paper.table(arguments.table)
+    chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
+    require_committed()
+    revision = head()
+    with only_sweep() as lock:
+        store = Store()
+        planned = tasks(table, chosen, store, revision)
+        waiting = to_run(planned, arguments.redo)
+        failed: dict[str, str] = {}
+        if not waiting:
+            console.print(summary(planned, arguments.redo, arguments.jobs))
+        else:
+            engine = _engine(paper, arguments, revision, lock)
+            console.print(summary(planned, arguments.redo, engine.jobs))
+            orders = [order_of(task, revision) for task in waiting]
+            failed = sweep(engine, orders, store, Narrator(len(orders), console)).failed
+    _show(paper, table.name, arguments.benchmark, console)
+    if failed:
+        for name, error in failed.items():
+            console.print(f"failed: {name}: {error} (log: {SCRATCH}/logs/{name}.log)")
+        raise UserError(
+            f"{len(failed)} of {len(waiting)} experiments failed; the same command runs only them"
+        )
+
+
+def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: int) -> Engine:
+    from pathlib import Path
+
+    from dacr.paper.engine import LocalEngine, Project
+    from dacr.paper.records import SCRATCH
+    from dacr.paper.sweep import cache_folder
+
+    if arguments.engine == "ray":
+        from dacr.paper.ray_engine import RayEngine
+
+        return RayEngine(Path.cwd(), revision, cache_folder(), arguments.address, paper.ray)
+    project = Project(Path.cwd(), revision, cache_folder(), Path(SCRATCH).resolve())
+    return LocalEngine(project, arguments.jobs, lock)
+
+
+def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:
+    from dacr.paper.page import write_page
+    from dacr.paper.plan import check_benchmark
+    from dacr.paper.records import Store
+    from dacr.paper.results import commit_results, results_of
+    from dacr.paper.terminal import show_results
+
+    check_benchmark(benchmark)
+    results = results_of(paper, paper.table(name), benchmark, Store())
+    show_results(results, console)
+    if results.all_records:
+        commit_results(results)
+        console.print(f"The page: {write_page(results)}")

@@ -1,0 +1,276 @@
+"""Two experiments side by side: what differs in their parameters, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from dacr.errors import UserError
+from dacr.evaluation.charts import Line, line_chart
+from dacr.evaluation.figures import Figure, legend_of
+from dacr.evaluation.headline import UNITS, decimals, format_metric
+from dacr.evaluation.report import page_environment
+from dacr.evaluation.result_sections import percent_range
+from dacr.experiments import (
+    Files,
+    differing,
+    open_experiment,
+    out_of_date,
+    read_lock,
+    read_params,
+    recorded_params,
+    some,
+)
+
+METRICS = "reports/metrics.json"
+HEADLINES = (
+    "average_incremental_accuracy",
+    "final_accuracy",
+    "forgetting",
+    "worst_domain_accuracy",
+)
+TESTED_ON = ("benchmark", "sources", "classes", "class_names", "domains", "validation")
+"""The keys of the data section that decide on which images a run is tested."""
+CHAIN = "schedule.sessions."
+
+Verdict = Literal["better", "worse", "same", ""]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two experiments."""
+
+    name: str
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    images: str | None
+    """The checksum of the benchmark that it was evaluated on, where ``dvc.lock`` has it."""
+    changed: list[str]
+    """Parameters that were changed after its numbers were made."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number of both experiments, how it changes from A to B, and whether that is good."""
+
+    name: str
+    a: str
+    b: str
+    difference: str
+    wanted: str
+    """↑ where higher is better, ↓ where lower is, empty where neither."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    a: Side
+    b: Side
+    params: list[tuple[str, str | None, str | None]]
+    rows: list[Row]
+    domains: list[Row]
+    incomparable: list[str]
+    """Why the numbers of the two cannot be compared at all; empty where they can."""
+    warnings: list[str]
+
+    def headlines(self) -> list[Row]:
+        return [row for row in self.rows if row.name in HEADLINES]
+
+
+def compare_experiments(a: str, b: str) -> Comparison:
+    left, right = read_side(open_experiment(a)), read_side(open_experiment(b))
+    incomparable = why_incomparable(left, right)
+    same_sessions = left.params["schedule"] == right.params["schedule"]
+    return Comparison(
+        a=left,
+        b=right,
+        params=[
+            entry
+            for entry in differing(left.params, right.params)
+            if not entry[0].startswith(CHAIN)  # the length of the chain is in schedule.last
+        ],
+        rows=[
+            make_row(
+                name,
+                left.metrics.get(name),
+                right.metrics.get(name),
+                not incomparable and (same_sessions or not over_sessions(name)),
+            )
+            for name in scalar_names(left.metrics, right.metrics)
+        ],
+        domains=[] if incomparable else domain_rows(left, right),
+        incomparable=incomparable,
+        warnings=warnings_of(left, right),
+    )
+
+
+def read_side(files: Files) -> Side:
+    params, lock = read_params(files), read_lock(files)
+    recorded = recorded_params(lock, "report")
+    return Side(
+        name=files.name,
+        params=params,
+        metrics=read_metrics(files),
+        images=_checksum(lock, "data/benchmark/benchmark.json"),
+        changed=out_of_date(params, recorded),
+    )
+
+
+def read_metrics(files: Files) -> dict[str, Any]:
+    content = files.read(METRICS)
+    if content is None:
+        raise UserError(
+            f"{files.name} has no {METRICS}: its pipeline never ran to the end; run `dvc repro`, "
+            "or name an experiment that has (`dvc exp show --only-changed`)"
+        )
+    try:
+        metrics = json.loads(content)
+        sessions = [float(accuracy) for accuracy in metrics["accuracy_by_session"]]
+        for record in metrics["accuracy_by_domain"]:
+            _ = int(record["domain"]), float(record["accuracy"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{METRICS} of {files.name} is damaged or of another project") from None
+    if not sessions:
+        raise UserError(f"{METRICS} of {files.name} tells of no session")
+    return dict(metrics)
+
+
+def _checksum(lock: dict[str, Any], path: str) -> str | None:
+    deps = lock.get("evaluate", {}).get("deps", [])
+    return next((dep.get("md5") for dep in deps if dep["path"] == path), None)
+
+
+def why_incomparable(a: Side, b: Side) -> list[str]:
+    """What makes the test images of the two differ."""
+    if a.params["benchmark"] != b.params["benchmark"]:
+        names = f"{a.params['benchmark']} and {b.params['benchmark']}"
+        return [f"different benchmarks ({names})"]
+    left, right = a.params["data"], b.params["data"]
+    other = [key for key in TESTED_ON if left.get(key) != right.get(key)]
+    if other:
+        return [f"other test images (data.{', data.'.join(other)})"]
+    seeds = {side.params["schedule"].get("seed") for side in (a, b)}
+    built_alike = left == right and len(seeds) == 1
+    if built_alike and a.images and b.images and a.images != b.images:
+        return ["the benchmark has the same name but was built from other images"]
+    return []
+
+
+def warnings_of(a: Side, b: Side) -> list[str]:
+    """What a reader of the numbers must know besides."""
+    warnings = [
+        f"the parameters of {side.name} were changed after its numbers were made "
+        f"({some(side.changed)}); run `dvc repro`"
+        for side in ([a, b] if a.name != b.name else [a])
+        if side.changed
+    ]
+    if a.params["schedule"] != b.params["schedule"]:
+        splits = f"{a.params['split']} and {b.params['split']}"
+        warnings.append(
+            f"the sessions differ (split {splits}), so averages over sessions and forgetting "
+            "measure different things and have no difference here"
+        )
+    return warnings
+
+
+def scalar_names(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """The plain numbers of both files, the headlines first."""
+    names = {
+        name
+        for metrics in (a, b)
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return sorted(names, key=lambda name: (name not in HEADLINES, name))
+
+
+def direction(name: str) -> int:
+    """1 where a higher value is better, −1 where a lower one is, 0 where neither can be said.
+
+    Forgetting is a change of accuracy, negative where something was forgotten, so higher is better.
+    The purity of a single component is a baseline and no merit.
+    """
+    if "single_component" in name:
+        return 0
+    words = set(name.split("_"))
+    if words & {"error", "loss", "seconds"}:
+        return -1
+    return 1 if words & {"accuracy", "forgetting", "purity"} else 0
+
+
+def over_sessions(name: str) -> bool:
+    """Whether a number depends on which sessions there were, and not on the last model alone."""
+    return bool({"average", "incremental", "forgetting"} & set(name.split("_")))
+
+
+def make_row(
+    metric: str, a: float | None, b: float | None, comparable: bool, name: str | None = None
+) -> Row:
+    """A row about ``metric``, called ``name`` where it is of a part of the data alone."""
+    wanted = direction(metric)
+    difference = ""
+    verdict: Verdict = ""
+    if comparable and a is not None and b is not None:
+        # What is shown is judged, so that no row says 0 and 'better'.
+        change = round(b - a, decimals(metric))
+        difference = f"{change:+.{decimals(metric)}f}" if change else "0"
+        verdict = _verdict(change * wanted) if wanted else ""
+    return Row(
+        name=name or metric,
+        a="–" if a is None else format_metric(metric, a),
+        b="–" if b is None else format_metric(metric, b),
+        difference=difference,
+        wanted={1: "↑", -1: "↓", 0: ""}[wanted],
+        verdict=verdict,
+    )
+
+
+def _verdict(gain: float) -> Verdict:
+    return "same" if not gain else "better" if gain > 0 else "worse"
+
+
+def domain_rows(a: Side, b: Side) -> list[Row]:
+    """The accuracy of each domain after the last session."""
+    left, right = (
+        {record["domain"]: record["accuracy"] for record in side.metrics["accuracy_by_domain"]}
+        for side in (a, b)
+    )
+    return [
+        make_row("accuracy", left.get(number), right.get(number), True, name)
+        for number, name in enumerate(a.params["data"]["domains"])
+        if number in left or number in right
+    ]
+
+
+def curves(comparison: Comparison) -> Figure:
+    """Both accuracies by session in one chart."""
+    sides = [comparison.a, comparison.b]
+    lines = [
+        Line(side.name, list(enumerate(side.metrics["accuracy_by_session"], start=1)), colour)
+        for colour, side in enumerate(sides)
+    ]
+    sessions = max(len(line.points) for line in lines)
+    lowest = min(accuracy for line in lines for _, accuracy in line.points)
+    caption = "Accuracy on the test images of everything seen so far, after each session."
+    chart = line_chart(
+        lines,
+        label=caption,
+        x_name="session",
+        y_name="accuracy, %",
+        y_range=percent_range(lowest),
+        x_labels=[(t, str(t)) for t in range(1, sessions + 1)],
+    )
+    return Figure(chart, caption, legend_of(side.name for side in sides))
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The page: self-contained, without any script."""
+    template = page_environment().get_template("compare.html.j2")
+    return template.render(c=comparison, curves=curves(comparison), units=UNITS, style_of=_css)
+
+
+def _css(verdict: Verdict) -> Markup:
+    return Markup(' class="{}"').format(verdict) if verdict in ("better", "worse") else Markup("")

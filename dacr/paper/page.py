@@ -1,0 +1,172 @@
+"""``reports/paper/<table>-<benchmark>.html``: one self-contained page about a table of the paper.
+
+It is made from the committed results alone, so that a fresh clone shows the same page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from dacr.evaluation.figures import Figure, Grid
+from dacr.evaluation.headline import decimals
+from dacr.evaluation.report import page_environment
+from dacr.paper import charts
+from dacr.paper.records import Record, results_path, write_text
+from dacr.paper.results import Results
+from dacr.paper.terminal import (
+    beside,
+    columns,
+    duration,
+    number_cells,
+    scale,
+    signed,
+    spread,
+    where,
+    words,
+)
+
+OWN = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the page's table: its cells of one split, and the experiments behind them."""
+
+    label: str
+    cells: list[str]
+    experiments: list[Record]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A metric on a split."""
+
+    title: str
+    columns: list[str]
+    lines: list[Line]
+
+
+@dataclass(frozen=True)
+class Card:
+    title: str
+    text: str
+    meaning: str
+    paper: str | None
+
+
+def blocks(results: Results) -> list[Block]:
+    name = results.reference and results.paper.benchmark_name(results.reference)
+    same = results.reference == results.benchmark
+    gains = any(row.host for row in results.rows.values())
+    return [
+        Block(
+            f"{split.upper()}, {words(metric)}",
+            columns(gains, name, same),
+            [
+                Line(
+                    row.label,
+                    number_cells(results.number(key, split, metric), metric, gains, name, same),
+                    results.records[key, split],
+                )
+                for key, row in results.rows.items()
+            ],
+        )
+        for metric in results.table.metrics
+        for split in results.table.splits
+    ]
+
+
+def cards(results: Results) -> list[Card]:
+    """Split by split the row that matters most: its gain if it has a host, else its value."""
+    metric = results.table.metrics[0]
+    rows = {split: _leading_row(results, split, metric) for split in results.table.splits}
+    return [_card(results, row, split, metric) for split, row in rows.items() if row]
+
+
+def _leading_row(results: Results, split: str, metric: str) -> str | None:
+    """Of a grid the best value; else the last row, of those that the paper has if there are any."""
+    means = {key: results.number(key, split, metric) for key in results.rows}
+    measured = [key for key, own in means.items() if own.mean is not None]
+    if results.table.grid and measured:
+        return max(measured, key=lambda key: means[key].mean or 0.0)
+    known = [key for key in measured if means[key].paper is not None]
+    leading = known or measured
+    return leading[-1] if leading else None
+
+
+def _card(results: Results, row: str, split: str, metric: str) -> Card:
+    own, digits = results.number(row, split, metric), decimals(metric)
+    label, host = results.rows[row].label, results.rows[row].host
+    seeds = f"{own.seeds} seed{'s' * (own.seeds > 1)}"
+    if own.gain is not None and host is not None:
+        theirs = None if own.paper_gain is None else signed(own.paper_gain, digits)
+        title = f"{split.upper()}: {label} over {results.rows[host].label}"
+        return Card(title, signed(own.gain, digits), f"{words(metric)}, {seeds}", theirs)
+    theirs = None if own.paper is None else spread(own.paper, own.paper_deviation, digits)
+    text = spread(own.mean, own.deviation, digits)
+    return Card(f"{split.upper()}: {label}", text, f"{words(metric)}, {seeds}", theirs)
+
+
+def figures(results: Results) -> list[Figure]:
+    """The charts that the table's metrics and details call for."""
+    table = results.table
+    drawn: list[Figure | None] = []
+    for split in table.splits:
+        if table.grid:
+            for metric in table.metrics:
+                drawn += charts.over_grid(results, split, metric)
+        elif "embedding" not in table.details and "accuracy_by_arrival" not in table.details:
+            drawn += [charts.bars(results, split, metric) for metric in table.metrics[:2]]
+        if "accuracy_by_session" in table.details and not table.grid:
+            drawn.append(
+                charts.by_session(results, split, "accuracy_by_session", "accuracy, %", True)
+            )
+        if "components_by_session" in table.details:
+            name = "components a class"
+            drawn.append(charts.by_session(results, split, "components_by_session", name, False))
+        if "purity_by_session" in table.details:
+            drawn.append(charts.by_session(results, split, "purity_by_session", "purity", False))
+    return [figure for figure in drawn if figure]
+
+
+def maps(results: Results) -> list[Grid]:
+    if "accuracy_by_arrival" not in results.table.details:
+        return []
+    return [grid for split in results.table.splits for grid in charts.arrival_grids(results, split)]
+
+
+def clouds(results: Results) -> list[tuple[str, list[Figure]]]:
+    if "embedding" not in results.table.details:
+        return []
+    return [own for split in results.table.splits for own in charts.embeddings(results, split)]
+
+
+def render(results: Results) -> str:
+    environment = page_environment(OWN)
+    environment.globals |= {"duration": duration}
+    table = results.table
+    cells = len(results.rows) * len(table.splits)
+    return environment.get_template("paper.html.j2").render(
+        table=table,
+        benchmark=results.benchmark,
+        own_style=Markup((OWN / "paper.css").read_text(encoding="utf-8")),
+        measured=sum(bool(own) for own in results.records.values()),
+        cells=cells,
+        facts=[scale(results), where(results), beside(results)],
+        blocks=blocks(results),
+        cards=cards(results),
+        reference=results.reference and results.paper.benchmark_name(results.reference),
+        figures=figures(results),
+        maps=maps(results),
+        clouds=clouds(results),
+        records=results.all_records,
+    )
+
+
+def write_page(results: Results) -> Path:
+    path = results_path(results.table.name, results.benchmark, "html")
+    write_text(path, render(results))
+    return path

@@ -1,0 +1,124 @@
+"""What a sweep asks of git: the revision, what is not committed, and the identity of the code.
+
+Experiments run at the committed revision. Which of its files can change a result is known from
+``dvc.yaml``: a change of another file leaves what was measured as good as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from dacr.errors import UserError
+
+EVERY_EXPERIMENT = (
+    "conf/config.yaml",
+    "conf/plugins",
+    "dacr/data/augmentation.py",
+    "dacr/data/benchmark.py",
+    "dacr/data/packing.py",
+    "dacr/data/restriction.py",
+    "dacr/data/sources",
+    "dacr/data/splits.py",
+    "dacr/evaluation/metrics.py",
+    "dacr/evaluation/plots.py",
+    "dacr/learning",
+    "dacr/methods/base.py",
+    "dacr/model",
+    "data/schedules",
+)
+"""Code and configuration that every experiment runs; an experiment adds its own choices."""
+WATCHED = (
+    *("conf", "dacr", "data/schedules", "dvc.yaml", "stages"),
+    *(
+        f":(exclude){path}"
+        for path in ("conf/paper", "conf/paper.yaml", "dacr/commands", "dacr/paper")
+    ),
+)
+"""What an experiment reads; the tables and this command only choose among experiments."""
+
+
+def git(*arguments: str, folder: Path = Path()) -> str:
+    """The output of a git command; what git complains about is the user's one line."""
+    try:
+        result = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        raise UserError("git is not installed; experiments are git commits") from None
+    if result.returncode:
+        reason = result.stderr.strip() or f"exit code {result.returncode}"
+        raise UserError(f"git {arguments[0]} failed: {reason}")
+    return result.stdout.rstrip()
+
+
+def require_project() -> None:
+    """The commands read conf/ and write .dacr/ and reports/ where they are called."""
+    missing = [name for name in ("dvc.yaml", "conf/config.yaml", ".dvc") if not Path(name).exists()]
+    if missing:
+        raise UserError(f"no {missing[0]} here; call `dacr paper` in the folder of the project")
+
+
+def head() -> str:
+    return git("rev-parse", "HEAD")
+
+
+def uncommitted() -> list[str]:
+    """Files that an experiment would need, and that are not as the committed revision has them."""
+    status = git("status", "--porcelain", "--untracked-files=all", "--", *WATCHED)
+    return [line[3:] for line in status.splitlines()]
+
+
+def require_committed() -> None:
+    if changed := uncommitted():
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise UserError(
+            f"{changed[0]}{more} is not committed, and experiments run at the committed "
+            "revision; commit or `git stash -u` first"
+        )
+
+
+@cache
+def blobs(revision: str) -> dict[str, str]:
+    """The id of every file's content at a revision."""
+    lines = git("ls-tree", "-r", revision).splitlines()
+    return {path: meta.split()[2] for meta, path in (line.split("\t", 1) for line in lines)}
+
+
+def code_of(revision: str, benchmark: str, split: str, method: str) -> str:
+    """A short name for all committed content that can change the result of an experiment."""
+    groups = {"benchmark": benchmark, "split": split, "method": method}
+    paths = [*EVERY_EXPERIMENT]
+    for group, name in groups.items():
+        paths += [str(path) for path in configuration(group, name)]
+    paths += [f"dacr/methods/{name}.py" for name in method_files(method)]
+    own = sorted((path, blob) for path, blob in blobs(revision).items() if _within(path, paths))
+    return hashlib.sha256(repr(own).encode()).hexdigest()[:12]
+
+
+def configuration(group: str, name: str) -> list[Path]:
+    """The file of a choice, with those that its ``defaults`` build upon."""
+    path = Path("conf") / group / f"{name}.yaml"
+    if not path.exists():
+        return []
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    below = [own for own in content.get("defaults", []) if isinstance(own, str) and own != "_self_"]
+    return [path, *(file for own in below for file in configuration(group, own))]
+
+
+def method_files(method: str) -> list[str]:
+    """The files of dacr/methods that a method runs, as its configuration says."""
+    path = Path("conf/method") / f"{method}.yaml"
+    if not path.exists():
+        return [method]
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return list(content.get("code", [method]))
+
+
+def _within(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)

@@ -1,0 +1,208 @@
+"""The paper as data: ``conf/paper.yaml`` and one ``conf/paper/<name>.yaml`` a table or figure.
+
+A table is splits × rows. A row is a method, or any set of overrides; a grid makes a row of each
+value of one parameter, and may have other values on other benchmarks.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from dacr.config import Section, explain
+from dacr.errors import UserError
+
+CONF = Path("conf")
+Value = bool | int | float | str | list[int]
+Overrides = dict[str, Value]
+Numbers = dict[str, dict[str, dict[str, dict[str | int | float, float]]]]
+"""metric → benchmark → split → row → value"""
+
+
+class Row(Section):
+    """One line of a table: how it is called, what it runs, and which row it is a gain over."""
+
+    label: str
+    overrides: Overrides
+    host: str | None = None
+
+    @property
+    def method(self) -> str:
+        return str(self.overrides["method"])
+
+
+class Grid(Section):
+    """Rows made from the values of one parameter."""
+
+    parameter: str
+    symbol: str
+    method: str
+    host: str | None = None
+    values: dict[str, list[int | float]]
+
+    def of(self, benchmark: str) -> list[int | float]:
+        return self.values.get(benchmark, self.values["default"])
+
+
+class Table(Section):
+    """One table or figure of the paper."""
+
+    name: str
+    title: str
+    source: str
+    splits: list[str] = Field(min_length=1)
+    metrics: list[str] = Field(min_length=1)
+    """The first is the one that charts show."""
+    details: list[str] = Field(default_factory=list)
+    rows: Literal["methods"] | list[str] | dict[str, Row] = Field(default_factory=dict)
+    grid: Grid | None = None
+    benchmark_overrides: dict[str, Overrides] = Field(default_factory=dict)
+    seeds: int = Field(default=1, ge=1)
+    gain: str = "over the host"
+    notes: list[str] = Field(default_factory=list)
+    paper: Numbers = Field(default_factory=dict)
+    spread: Numbers = Field(default_factory=dict)
+    arrival: dict[str, dict[str, dict[str, dict[str, list[float]]]]] = Field(default_factory=dict)
+    """benchmark → split → row → class → accuracy of its domains, the oldest first"""
+
+    def number(self, metric: str, benchmark: str, split: str, row: str) -> float | None:
+        return _named(self.paper.get(metric, {}).get(benchmark, {}).get(split, {})).get(row)
+
+    def deviation(self, metric: str, benchmark: str, split: str, row: str) -> float | None:
+        return _named(self.spread.get(metric, {}).get(benchmark, {}).get(split, {})).get(row)
+
+    def column(self, metric: str, benchmark: str, split: str) -> dict[str, float]:
+        """The paper's values of every row."""
+        return _named(self.paper.get(metric, {}).get(benchmark, {}).get(split, {}))
+
+    def has_numbers_of(self, benchmark: str) -> bool:
+        return benchmark in self.arrival or any(benchmark in own for own in self.paper.values())
+
+
+class Needs(Section):
+    """What an experiment asks of a Ray cluster."""
+
+    cpus: float = Field(gt=0)
+    gpus: float = Field(ge=0)
+    retries: int = Field(ge=0)
+
+
+class Paper(Section):
+    """What all tables share (``conf/paper.yaml``), and the tables themselves."""
+
+    methods: dict[str, str]
+    benchmarks: dict[str, str]
+    seeds: list[int] = Field(min_length=1)
+    ray: Needs
+    beside: dict[str, list[str]]
+    report: dict[str, list[str]]
+    settings: dict[str, dict[str, Any]]
+    settings_of_ours: dict[str, Any]
+    tables: dict[str, Table]
+
+    def table(self, name: str) -> Table:
+        if name not in self.tables:
+            known = ", ".join(self.tables)
+            raise UserError(f"there is no table {name!r} in conf/paper/; choose one of {known}")
+        return self.tables[name]
+
+    @cached_property
+    def method_rows(self) -> dict[str, Row]:
+        return {name: self._method_row(name) for name in self.methods}
+
+    def _method_row(self, name: str) -> Row:
+        host = name.removesuffix("_dacr")
+        return Row(
+            label=self.methods[name],
+            overrides={"method": name},
+            host=host if host != name else None,
+        )
+
+    def rows(self, table: Table, benchmark: str) -> dict[str, Row]:
+        """The rows of ``table`` on ``benchmark`` by key, in the order in which they are shown."""
+        if table.rows == "methods":
+            rows = dict(self.method_rows)
+        elif isinstance(table.rows, list):
+            rows = {name: self.method_rows[name] for name in table.rows}
+        else:
+            rows = dict(table.rows)
+        if table.grid:
+            rows |= grid_rows(table.grid, benchmark)
+        return rows
+
+    def reference(self, table: Table, benchmark: str) -> str | None:
+        """The benchmark of the paper whose numbers stand beside those of ``benchmark``."""
+        candidates = [benchmark, *self.beside.get(benchmark, [])]
+        return next((name for name in candidates if table.has_numbers_of(name)), None)
+
+    def benchmark_name(self, benchmark: str) -> str:
+        return self.benchmarks.get(benchmark, benchmark)
+
+
+def grid_rows(grid: Grid, benchmark: str) -> dict[str, Row]:
+    return {
+        f"{value:g}": Row(
+            label=f"{grid.symbol} = {value:g}",
+            overrides={"method": grid.method, grid.parameter: value},
+            host=grid.host,
+        )
+        for value in grid.of(benchmark)
+    }
+
+
+def _named(row: dict[str | int | float, float]) -> dict[str, float]:
+    """Rows of a grid are numbers in YAML and text everywhere else."""
+    return {key if isinstance(key, str) else f"{key:g}": value for key, value in row.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read ({reason}); restore it from git") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} does not hold a table; restore it from git")
+    return content
+
+
+def load_table(path: Path) -> Table:
+    try:
+        return Table.model_validate({"name": path.stem, **_read(path)})
+    except ValidationError as error:
+        raise UserError(explain(error, str(path))) from None
+
+
+def load_paper(conf: Path = CONF) -> Paper:
+    """Everything of ``conf/paper.yaml`` and ``conf/paper/``, checked."""
+    tables = {path.stem: load_table(path) for path in sorted((conf / "paper").glob("*.yaml"))}
+    path = conf / "paper.yaml"
+    try:
+        paper = Paper.model_validate({**_read(path), "tables": tables})
+    except ValidationError as error:
+        raise UserError(explain(error, str(path))) from None
+    for table in tables.values():
+        _check_rows(paper, table)
+    return paper
+
+
+def _check_rows(paper: Paper, table: Table) -> None:
+    """Numbers of rows that do not exist would silently never be shown."""
+    if isinstance(table.rows, list) and (unknown := set(table.rows) - set(paper.methods)):
+        raise UserError(
+            f"conf/paper/{table.name}.yaml: {unknown.pop()!r} is no method of the paper"
+        )
+    for metric, benchmarks in table.paper.items():
+        for benchmark, splits in benchmarks.items():
+            known = paper.rows(table, benchmark)
+            for split in splits:
+                for row in table.column(metric, benchmark, split):
+                    if row not in known or split not in table.splits:
+                        raise UserError(
+                            f"conf/paper/{table.name}.yaml: the paper's {metric} of {benchmark}, "
+                            f"{split}, {row} belongs to no cell of the table"
+                        )

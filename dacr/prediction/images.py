@@ -1,0 +1,103 @@
+"""Images from anywhere → rows as the benchmark has them.
+
+A plain image becomes the very row that the build would make of it. What the build's sources do not
+have is put right first: a photograph is turned upright, 16-bit grey levels are scaled to 8 bits,
+and what is transparent is laid on white.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from dacr.data.packing import pack_image
+from dacr.data.sources import folder
+from dacr.errors import UserError
+
+STDIN = "-"
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""What is decoded. Others are refused: Pillow hands EPS, for one, to an interpreter."""
+SUFFIXES = folder.SUFFIXES | {".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+MOST_BYTES = 1 << 30
+
+
+def find_images(names: Iterable[str]) -> Iterator[str | UserError]:
+    """The images that ``names`` stand for, folders unfolded; in place of a wrong name, why."""
+    for name in names:
+        path = Path(name)
+        if name == STDIN or not path.is_dir():
+            yield name
+            continue
+        inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        yield from (str(p) for p in inside)
+        if not inside:
+            yield UserError(f"{name}: the folder holds no images ({', '.join(sorted(SUFFIXES))})")
+
+
+def read_image(name: str, size: int) -> NDArray[np.uint8]:
+    """The file ``name`` (``-``: standard input) as size×size×3; a UserError names what is wrong."""
+    shown = "standard input" if name == STDIN else name
+    try:
+        content = _content(name)
+        return pack_image(np.asarray(_decode(content)), size)
+    except FileNotFoundError:
+        fault = "no such file"
+    except UnidentifiedImageError:
+        fault = f"not an image ({', '.join(FORMATS)} are read)"
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        fault = f"more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels; scale it down first"
+    except OSError as error:
+        fault = (error.strerror or str(error)).lower()
+    except Exception as error:  # Pillow's plugins raise many kinds
+        fault = f"cannot be decoded ({' '.join(str(error).split()) or type(error).__name__})"
+    raise UserError(f"{shown}: {fault}")
+
+
+def _content(name: str) -> bytes:
+    if name == STDIN:
+        return _limited(sys.stdin.buffer)
+    with open(name, "rb") as stream:
+        return _limited(stream)
+
+
+def _limited(stream: BinaryIO) -> bytes:
+    """All of a stream, unless it does not end within reason (a device, a wrong pipe)."""
+    content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(f"larger than {MOST_BYTES:,} bytes")
+    return content
+
+
+def _decode(content: bytes) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(BytesIO(content), formats=FORMATS) as picture:
+            return _opaque(_eight_bits(ImageOps.exif_transpose(picture)))
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Grey levels of 16 bits scaled to 8: Pillow's own conversion would cut all above 255."""
+    if picture.mode == "F" or picture.mode.startswith("I"):
+        levels = np.asarray(picture)
+        if picture.mode == "F" or levels.min() < 0 or levels.max() > 0xFFFF:
+            raise ValueError("its grey levels have more than 16 bits; convert it to 8")
+        return Image.fromarray((levels.astype(np.uint32) // 257).astype(np.uint8))
+    return picture
+
+
+def _opaque(picture: Image.Image) -> Image.Image:
+    """RGB; what is transparent lies on white, since the colour beneath it is arbitrary."""
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    picture = picture.convert("RGBA")
+    white = Image.new("RGBA", picture.size, "white")
+    return Image.alpha_composite(white, picture).convert("RGB")
