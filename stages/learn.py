@@ -1,0 +1,15 @@
+"""``learn@t``: expansion and training on D_t ∪ M_t, starting from session t−1."""
+
+from dacr.stage import run_stage, session_argument
+
+
+def main() -> None:
+    from dacr.config import load_params
+    from dacr.learning.learn import learn
+
+    params = load_params()
+    learn(params, session_argument(params))
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,20 @@
+"""``start``: the state before the first session, from which the chain of sessions begins."""
+
+from pathlib import Path
+
+from dacr.stage import run_stage
+
+
+def main() -> None:
+    import torch
+
+    from dacr.config import load_params
+    from dacr.learning.state import write_start
+    from dacr.methods import make_method
+
+    # Random weights are drawn on the CPU on every machine, so that all of them start alike.
+    write_start(make_method(load_params(), torch.device("cpu")), Path("runs/00"))
+
+
+if __name__ == "__main__":
+    run_stage(main)
