@@ -1,0 +1,1 @@
+"""Measurements of speed, as ratios taken in one run: `make bench`."""
