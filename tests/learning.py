@@ -1,0 +1,70 @@
+"""Small real things to learn with: parameters, images and sessions for tests."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+
+from dacr.config import Params
+from dacr.learning.session import Session, open_session
+from stages.params import compose
+
+SMALL = (
+    "benchmark=idigits_mini",
+    "train.threads=1",
+    "train.batch_size=8",
+    "train.epochs=2",
+    "data.image_size=8",
+    "augmentation.input_size=8",
+    "mixture.components=3",
+    "memory.size=8",
+)
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> str:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "params.yaml"
+        compose([*SMALL, *overrides], path)
+        return path.read_text()
+
+
+def small_params(*overrides: str) -> Params:
+    """The embedded benchmark's parameters, cut down to 8×8 images and two epochs."""
+    return Params.model_validate(yaml.safe_load(_composed(overrides)))
+
+
+def pictures(labels: list[int], domains: list[int], seed: int = 0) -> np.ndarray:
+    """8×8 images in which the class is a bright row and the domain a background colour."""
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 40, (len(labels), 8, 8, 3), dtype=np.uint8)
+    for image, label, domain in zip(images, labels, domains, strict=True):
+        image[:, :, domain % 3] += 80
+        image[label % 8] = 250 - image[label % 8]
+    return images
+
+
+def small_session(
+    index: int,
+    seen: list[int],
+    incoming: list[int],
+    memory: list[int],
+    domain: int = 0,
+    each: int = 6,
+) -> Session:
+    """A session with ``each`` images of every incoming class and two of every class in memory."""
+    labels = np.repeat(incoming, each).tolist() + np.repeat(memory, 2).tolist()
+    images = pictures(labels, [domain] * len(labels), seed=index)
+    ids = np.arange(len(labels))
+    cut = len(incoming) * each
+    array = np.asarray(labels)
+    return open_session(index, images, seen, (ids[:cut], array[:cut]), (ids[cut:], array[cut:]))
+
+
+CPU = torch.device("cpu")

@@ -1,0 +1,54 @@
+"""A process that has torch loaded and forks stages on demand: a life costs no import of torch.
+
+Run as ``python -m tests.nursery``. For each line ``<folder> <session>`` on stdin it forks a child
+that runs ``stages.learn`` there as DVC would, prints the child's pid, waits, and prints how it
+ended (``waitstatus_to_exitcode``: negative is a signal).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import torch
+
+import dacr.learning.learn
+from dacr.stage import run_stage
+from stages import learn
+
+
+def live(folder: str, session: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(folder)
+    os.environ["DVC_ROOT"] = folder
+    sys.argv = ["learn", session]
+    # What the stage says is not part of what this process says.
+    os.dup2(os.open("lives.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+    os.dup2(1, 2)
+    run_stage(learn.main)
+
+
+def main() -> None:
+    assert dacr.learning.learn  # loaded once, for all lives
+    torch.set_num_threads(1)  # no pool of threads, which a fork would lose
+    for line in sys.stdin:
+        folder, session = line.split()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                live(folder, session)
+            except SystemExit as end:
+                os._exit(int(end.code or 0))
+            except KeyboardInterrupt:  # before the stage had begun
+                os._exit(130)
+            except BaseException:
+                os._exit(99)
+            os._exit(0)
+        print(pid, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""``dacr compare``: what differs, by how much, and whether that is good; loud where it is void."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dacr.comparison import Comparison, compare_experiments, direction, make_row
+from dacr.errors import UserError
+from stages import evaluate
+from tests.experiment_project import call, dacr, put_under_dvc, run, save
+from tests.synthetic_run import SyntheticRun
+
+STAGES = {
+    "evaluate": {
+        "cmd": "true",
+        "deps": ["data/benchmark/benchmark.json"],
+        "outs": [
+            {"reports/metrics.json": {"cache": False}},
+            {"reports/plots": {"cache": False}},
+        ],
+    },
+    "report": {
+        "cmd": "true",
+        "deps": ["reports/metrics.json"],
+        "params": ["seed", "method", "benchmark", "split", "data", "schedule", "memory"],
+    },
+}
+
+
+def lay_out(folder: Path, synthetic: SyntheticRun) -> None:
+    """The run's files and its metrics."""
+    for name in ("data", "runs", "reports"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    synthetic.write(folder)
+    with chdir(folder):
+        evaluate.main()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    lay_out(folder, SyntheticRun("nd", "replay"))
+    put_under_dvc(folder, STAGES)
+    for name, split in (("ours", "nd"), ("nc", "nc")):
+        lay_out(folder, SyntheticRun(split))
+        save(folder, name)
+    params = yaml.safe_load((folder / "params.yaml").read_text())
+    data = params["data"] | {"benchmark": "other"}
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump(params | {"benchmark": "other", "data": data})
+    )
+    save(folder, "other")
+    shutil.rmtree(folder / "reports")
+    run(folder, "git", "checkout", "-q", "-f", "-b", "unfinished", "main")
+    run(folder, "git", "rm", "-q", "reports/metrics.json")
+    run(folder, "git", "commit", "-qm", "without metrics")
+    run(folder, "git", "checkout", "-q", "-f", "main")
+    return folder
+
+
+def compared(project: Path, a: str, b: str) -> Comparison:
+    with chdir(project):
+        return compare_experiments(a, b)
+
+
+def test_only_what_differs_is_told_and_metrics_are_subtracted(project: Path) -> None:
+    comparison = compared(project, "workspace", "ours")
+    params = {name: (a, b) for name, a, b in comparison.params}
+    assert params["method"] == ('"replay"', '"der_dacr"')
+    assert params["memory.strategy"] == ('"random"', '"bilevel"')
+    assert params["options.temperature"] == (None, "5.0")
+    assert "options" not in params
+    assert not {"seed", "split", "train.lr"} & params.keys()
+    assert (comparison.incomparable, comparison.warnings) == ([], [])
+    a, b = comparison.a.metrics, comparison.b.metrics
+    assert a == json.loads((project / "reports/metrics.json").read_text())
+    rows = {row.name: row for row in comparison.rows}
+    for name, row in rows.items():
+        assert float(row.difference) == pytest.approx(b[name] - a[name], abs=0.005)
+        assert float(row.a) == pytest.approx(a[name], abs=0.005)
+        assert float(row.b) == pytest.approx(b[name], abs=0.005)
+    assert b["final_accuracy"] > a["final_accuracy"]
+    assert rows["final_accuracy"].verdict == "better"
+    assert rows["components_per_class"].verdict == ""
+    assert [row.name for row in comparison.domains] == SyntheticRun("nd").domains
+
+
+def test_the_other_way_round_is_worse(project: Path) -> None:
+    rows = {row.name: row for row in compared(project, "ours", "main").rows}
+    assert rows["final_accuracy"].verdict == "worse"
+    assert rows["final_accuracy"].difference.startswith("-")
+
+
+def test_an_experiment_beside_itself_is_the_same(project: Path) -> None:
+    comparison = compared(project, "ours", "ours")
+    assert comparison.params == []
+    assert {row.difference for row in comparison.rows} == {"0"}
+    assert {row.verdict for row in comparison.rows} == {"same", ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "wanted", "verdict"),
+    [
+        ("final_accuracy", 50.0, 51.0, "↑", "better"),
+        ("forgetting", -3.0, -1.0, "↑", "better"),
+        ("calibration_error", 0.1, 0.2, "↓", "worse"),
+        ("components_per_class", 2.0, 3.0, "", ""),
+        ("purity_single_component", 0.25, 0.5, "", ""),
+        ("purity", 0.5, 0.5001, "↑", "same"),
+        ("final_accuracy", None, 51.0, "↑", ""),
+    ],
+)
+def test_the_direction_of_a_metric(
+    name: str, a: float | None, b: float, wanted: str, verdict: str
+) -> None:
+    row = make_row(name, a, b, comparable=True)
+    assert (row.wanted, row.verdict) == (wanted, verdict)
+    assert direction(name) == {"↑": 1, "↓": -1, "": 0}[wanted]
+
+
+def test_different_benchmarks_are_loudly_incomparable(
+    project: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "new/page.html"
+    call(project, "compare", "ours", "other", "--page", str(page))
+    shown = capsys.readouterr().out
+    assert "NOT COMPARABLE: different benchmarks (idigits_mini and other)" in shown
+    assert "Not comparable:" in page.read_text()
+    assert "better" not in shown.replace("is better", "")
+    comparison = compared(project, "nc", "other")
+    assert {row.difference for row in comparison.rows} == {""}
+
+
+def test_other_test_images_under_the_same_name_are_incomparable(project: Path) -> None:
+    file = project / "params.yaml"
+    whole = file.read_text()
+    params = yaml.safe_load(whole)
+    params["data"]["validation"] = 0.1
+    file.write_text(yaml.safe_dump(params))
+    try:
+        comparison = compared(project, "main", "workspace")
+    finally:
+        file.write_text(whole)
+    assert comparison.incomparable == ["other test images (data.validation)"]
+    assert "changed after its numbers were made (data.validation)" in comparison.warnings[0]
+
+
+def test_a_benchmark_that_was_built_from_other_images_is_incomparable(project: Path) -> None:
+    file = project / "dvc.lock"
+    whole = file.read_text()
+    lock = yaml.safe_load(whole)
+    lock["stages"]["evaluate"]["deps"][0]["md5"] = "0" * 32
+    file.write_text(yaml.safe_dump(lock))
+    try:
+        (reason,) = compared(project, "main", "workspace").incomparable
+    finally:
+        file.write_text(whole)
+    assert "other images" in reason
+
+
+def test_of_different_splits_only_the_end_is_compared(project: Path) -> None:
+    comparison = compared(project, "ours", "nc")
+    assert comparison.incomparable == []
+    assert "split nd and nc" in comparison.warnings[0]
+    rows = {row.name: row for row in comparison.rows}
+    assert rows["average_incremental_accuracy"].difference == ""
+    assert rows["forgetting"].verdict == ""
+    assert rows["final_accuracy"].difference != ""
+    assert not any(name.startswith("schedule.sessions") for name, _, _ in comparison.params)
+
+
+def test_the_terminal_and_the_page_show_both_curves(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(project, "compare", "ours")
+    shown = capsys.readouterr().out
+    page = project / "reports/compare-ours-workspace.html"
+    assert str(page) in shown.replace("\n", "")
+    plot = shown[shown.index("Accuracy by session") :].split("└")[0]
+    marks = [line.count("●") + line.count("○") + 2 * line.count("◉") for line in plot.splitlines()]
+    assert sum(marks) == 2 * 4
+    text = page.read_text()
+    comparison = compared(project, "ours", "workspace")
+    for side in (comparison.a, comparison.b):
+        for session, accuracy in enumerate(side.metrics["accuracy_by_session"], start=1):
+            assert f"<title>{side.name}, session {session}: {accuracy:.4g}</title>" in text
+    for row in comparison.rows:
+        assert f'data-difference="{row.name}"' in text
+    assert "<script" not in text
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "'nothing' is no experiment"),
+        (["ours", "main~9"], "'main~9' is no experiment"),
+        (["unfinished"], "unfinished has no reports/metrics.json"),
+        (["ours", "--page", "reports/plots/x.html"], "is an out of the pipeline"),
+        (["ours", "--page", "reports"], "is a folder"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    project: Path, arguments: list[str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        call(project, "compare", *arguments)
+
+
+def test_outside_of_a_project_it_is_one_line(tmp_path: Path) -> None:
+    stdout, stderr = dacr(tmp_path, "compare", "main", ok=False)
+    assert stdout == ""
+    (line,) = stderr.splitlines()
+    assert "not inside a dacr project" in line
+
+
+def test_a_damaged_file_of_metrics_is_named(project: Path) -> None:
+    file = project / "reports/metrics.json"
+    whole = file.read_text()
+    file.write_text(whole[: len(whole) // 2])
+    try:
+        with pytest.raises(UserError, match=r"reports/metrics\.json of workspace is damaged"):
+            compared(project, "main", "workspace")
+    finally:
+        file.write_text(whole)

@@ -1,0 +1,156 @@
+"""Parameters: a wrong name, type, range or combination is one line that names it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dacr.config import load_params
+from dacr.errors import UserError
+from stages.params import compose
+
+METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
+BENCHMARKS = sorted(file.stem for file in Path("conf/benchmark").glob("*.yaml"))
+
+
+@pytest.fixture
+def composed(tmp_path):
+    """A function that composes parameters, changes some by hand, and gives the file."""
+
+    def make(*overrides, **changes):
+        path = tmp_path / "params.yaml"
+        compose(list(overrides), path)
+        content = yaml.safe_load(path.read_text())
+        for dotted, value in changes.items():
+            *sections, name = dotted.split("__")
+            section = content
+            for part in sections:
+                section = section[part]
+            section[name] = value
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return make
+
+
+def message(path):
+    with pytest.raises(UserError) as error:
+        load_params(path)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+@pytest.mark.parametrize("split", ["nc", "nd", "ncd"])
+def test_every_benchmark_composes_with_every_split(composed, benchmark, split):
+    params = load_params(composed(f"benchmark={benchmark}", f"split={split}"))
+    expected = {
+        "nc": params.facts.nc_sessions,
+        "nd": len(params.data.domains),
+        "ncd": 10,
+    }[split]
+    assert len(params.schedule.sessions) == expected
+    assert params.schedule.last == f"{expected:02d}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_composes_and_its_options_are_its_own(composed, method):
+    from dacr.methods import method_class
+    from dacr.methods.base import read_options
+
+    params = load_params(composed(f"method={method}"))
+    options = read_options(method_class(method), params)
+    assert options.model_dump(by_alias=True, mode="json") == params.options, (
+        "the YAML names every option"
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_depends_on_all_the_method_files_it_imports(composed, method):
+    """dvc.yaml takes the files of ``code`` as dependencies: a forgotten one would hide a change."""
+    import ast
+
+    params = load_params(composed(f"method={method}"))
+    pending, needed = [params.method.removesuffix("_dacr")], set()
+    while pending:
+        name = pending.pop()
+        needed.add(name)
+        for node in ast.walk(ast.parse(Path(f"dacr/methods/{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dacr.methods."):
+                imported = node.module.split(".")[-1]
+                if imported not in needed | {"base"}:
+                    pending.append(imported)
+    if params.method.endswith("_dacr"):
+        needed.add("ours")
+    assert needed == set(params.code)
+
+
+def test_the_paper_values_are_composed_for_the_papers_benchmarks(composed):
+    digits = load_params(composed("benchmark=idigits", "method=der_dacr"))
+    assert (digits.train.epochs, digits.train.lr, digits.train.batch_size) == (70, 0.1, 128)
+    assert (digits.train.milestones, digits.memory.size) == ([48, 63], 500)
+    assert (digits.loss.lambda_, digits.loss.beta, digits.loss.eta) == (0.1, 1.0, 0.1)
+    assert (digits.mixture.components, digits.reduction.delta) == (30, 0.7)
+    assert digits.loss.lambda_epochs == 10
+    net = load_params(composed("benchmark=idomainnet", "method=der_dacr"))
+    assert (net.train.epochs, net.train.batch_size, net.memory.size) == (200, 256, 2000)
+    assert net.train.milestones == [80, 120]
+    assert net.loss.lambda_epochs == 10
+
+
+def test_unknown_choice_names_the_known_ones(tmp_path):
+    for group in ("benchmark", "split", "method"):
+        with pytest.raises(UserError, match=f"{group}/nothing.*Available options"):
+            compose([f"{group}=nothing"], tmp_path / "params.yaml")
+
+
+def test_unknown_parameter_is_refused_when_composing_and_when_reading(composed, tmp_path):
+    with pytest.raises(UserError, match=r"trian\.lr"):
+        compose(["trian.lr=1"], tmp_path / "other.yaml")
+    assert "unknown parameter 'train.learning_rate'" in message(composed(train__learning_rate=1))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"train__lr": -1}, "train.lr"),
+        ({"train__lr": "fast"}, "train.lr"),
+        ({"train__epochs": 0}, "train.epochs"),
+        ({"train__epochs": 1.5}, "train.epochs"),
+        ({"memory__strategy": "clever"}, "memory.strategy"),
+        ({"mixture__kappa": None}, "mixture.kappa"),
+        ({"loss__lambda": "x"}, "loss.lambda"),
+        ({"data__validation": 1.0}, "data.validation"),
+    ],
+)
+def test_wrong_type_or_range_names_the_parameter(composed, change, said):
+    assert said in message(composed(**change))
+
+
+def test_sections_of_different_choices_do_not_mix(composed):
+    assert "split 'nc'" in message(composed("split=nd", split="nc"))
+    assert "benchmark 'icifar20'" in message(composed(benchmark="icifar20"))
+    assert "method 'der'" in message(composed("method=replay", method="der"))
+    assert "schedule.last" in message(composed(schedule__last="09"))
+
+
+def test_missing_or_broken_file(tmp_path):
+    assert "missing" in message(tmp_path / "nowhere.yaml")
+    broken = tmp_path / "params.yaml"
+    for content in ("a: [1", "just text", "", "\x00"):
+        broken.write_text(content)
+        assert "make params" in message(broken)
+
+
+def test_the_committed_parameters_are_what_conf_composes(tmp_path):
+    path = tmp_path / "params.yaml"
+    compose([], path)
+    assert path.read_text() == Path("params.yaml").read_text()
+
+
+def test_a_checkpoint_is_named_by_the_parameters_that_dvc_watches():
+    """Otherwise a changed parameter could meet a stale checkpoint, or DVC miss the change."""
+    from dacr.learning.learn import LEARN_PARAMS
+
+    stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
+    assert set(LEARN_PARAMS) == set(stages["learn"]["do"]["params"])

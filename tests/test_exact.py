@@ -1,0 +1,89 @@
+"""Every method on every split gives the same bytes twice, whatever ran in the process before."""
+
+import io
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dacr.data.benchmark import build_benchmark
+from dacr.data.sources.base import Sample
+from tests.learning import pictures
+from tests.tiny_pipeline import CLASSES, DOMAINS, TinySource, run, tiny_params
+
+METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
+SPLITS = ("nc", "nd", "ncd")
+
+
+def outs(folder: Path) -> dict[str, bytes]:
+    """Everything that stages declare as outs, by path: the notes of machine and time are none."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for name in ("data", "runs")
+        for file in sorted((folder / name).rglob("*"))
+        if file.is_file() and not file.name.startswith("provenance-")
+    }
+
+
+def disturb_global_state(seed: int) -> None:
+    """What a run must not depend on: the generators that everybody shares."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("method", METHODS)
+def test_twice_the_same_bytes(tmp_path, monkeypatch, method, split):
+    params = tiny_params(f"method={method}", f"split={split}")
+    results = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.setenv("DVC_ROOT", str(folder))
+        disturb_global_state(number)
+        run(folder, params)
+        results.append(outs(folder))
+    first, second = results
+    assert len(first) > 20
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_another_seed_gives_other_bytes(tmp_path, monkeypatch):
+    """The comparison above would see a difference if there was one."""
+    results = []
+    for seed in (1, 2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        monkeypatch.setenv("DVC_ROOT", str(folder))
+        run(folder, tiny_params("method=replay", "split=nd", f"seed={seed}"))
+        results.append(outs(folder))
+    different = {name for name in results[0] if results[0][name] != results[1].get(name)}
+    assert "runs/02/state.safetensors" in different
+    assert "data/benchmark/images.npy" not in different
+
+
+class EncodedSource(TinySource):
+    """The same pictures as files, which worker processes decode."""
+
+    def read(self, folder):
+        for number in range(70):  # more than two chunks
+            stream = io.BytesIO()
+            label = number % len(CLASSES)
+            Image.fromarray(pictures([label], [0], number)[0]).save(stream, "PNG")
+            part = "train" if number % 3 else "test"
+            yield Sample(stream.getvalue(), label, DOMAINS[number % 2], part, str(number))
+
+
+def test_the_number_of_data_workers_changes_nothing(tmp_path):
+    results = []
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        source = [(EncodedSource(), tmp_path)]
+        build_benchmark("tiny", CLASSES, DOMAINS, source, image_size=8, out=out, workers=workers)
+        results.append({file.name: file.read_bytes() for file in out.iterdir()})
+    assert results[0] == results[1]

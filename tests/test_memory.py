@@ -1,0 +1,256 @@
+"""Exemplar selection: quotas, balance, herding by its definition, and components by clustering."""
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dacr.learning.memory import (
+    Strategy,
+    cluster_components,
+    component_quotas,
+    herding,
+    select_memory,
+)
+
+STRATEGIES = get_args(Strategy)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def data(counts: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows in mixed order, features, and unbalanced components of up to 4 a class."""
+    g = generator(seed)
+    rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    rows = rows[torch.randperm(len(rows), generator=g)]
+    features = torch.randn(len(rows), 5, generator=g)
+    components = (4 * torch.rand(len(rows), generator=g) ** 3).long()
+    return rows, features, components
+
+
+# -- quotas --------------------------------------------------------------------------------------
+
+
+@given(
+    support=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    quota=st.integers(0, 120),
+    seed=st.integers(0, 100),
+)
+def test_component_quotas_fill_the_class_as_evenly_as_the_samples_allow(
+    support: list[int], quota: int, seed: int
+) -> None:
+    quotas = component_quotas(support, quota, generator(seed))
+    assert sum(quotas) == min(quota, sum(support))
+    assert all(0 <= q <= s for q, s in zip(quotas, support, strict=True))
+    for q, s in zip(quotas, support, strict=True):
+        # Whoever is two places behind the largest has nothing more to give.
+        assert q >= max(quotas) - 1 or q == s
+
+
+def test_component_quotas_by_hand() -> None:
+    """20 places: 2 and 3 give all, the remaining 15 go half and half, one of them by lot."""
+    quotas = component_quotas([100, 2, 3, 50], 20, generator())
+    assert quotas[1:3] == [2, 3]
+    assert sorted((quotas[0], quotas[3])) == [7, 8]
+
+
+def test_leftover_places_go_to_components_by_lot() -> None:
+    """One place for three components: each gets it about as often."""
+    g = generator()
+    wins = [0, 0, 0]
+    for _ in range(3000):
+        wins[component_quotas([5, 5, 5], 1, g).index(1)] += 1
+    assert all(abs(count - 1000) < 5 * math.sqrt(3000 * 2 / 9) for count in wins)
+
+
+# -- selection -----------------------------------------------------------------------------------
+
+
+@given(
+    counts=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+    budget=st.integers(0, 100),
+    strategy=st.sampled_from(STRATEGIES),
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None)
+def test_every_class_gets_its_quota_and_the_budget_holds(
+    counts: list[int], budget: int, strategy: Strategy, seed: int
+) -> None:
+    rows, features, components = data(counts, seed)
+    n_classes = len(counts)
+    positions = select_memory(
+        strategy,
+        rows,
+        budget,
+        n_classes,
+        features=features,
+        components=components,
+        generator=generator(seed),
+    )
+    assert positions.dtype == torch.long
+    assert len(positions) <= budget
+    assert len(positions.unique()) == len(positions)
+    chosen = rows[positions].bincount(minlength=n_classes).tolist()
+    assert chosen == [min(budget // n_classes, count) for count in counts]
+
+
+def test_bilevel_balances_the_components_of_each_class() -> None:
+    rows = torch.tensor([0] * 100 + [1] * 60)
+    components = torch.tensor([0] * 90 + [1] * 8 + [2] * 2 + [0] * 30 + [1] * 30)
+    positions = select_memory(
+        "bilevel", rows, 41, 2, features=None, components=components, generator=generator()
+    )
+    shares = [components[positions[rows[positions] == row]].bincount().tolist() for row in (0, 1)]
+    assert shares == [[10, 8, 2], [10, 10]]
+
+
+def test_bilevel_with_one_component_a_class_is_a_class_balanced_random_memory() -> None:
+    rows, _, _ = data([50, 50])
+    zeros = torch.zeros_like(rows)
+    picked = torch.zeros(100)
+    for seed in range(400):
+        positions = select_memory(
+            "bilevel", rows, 20, 2, features=None, components=zeros, generator=generator(seed)
+        )
+        picked[positions] += 1
+    # Each sample has probability 10/50: 80 ± 8 of 400.
+    assert (picked - 80).abs().max() < 5 * 8
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_selection_depends_on_the_generator_alone(strategy: Strategy) -> None:
+    rows, features, components = data([40, 30, 20])
+
+    def select(seed: int) -> list[int]:
+        positions = select_memory(
+            strategy,
+            rows,
+            30,
+            3,
+            features=features,
+            components=components,
+            generator=generator(seed),
+        )
+        return [int(position) for position in positions]
+
+    state = torch.get_rng_state()
+    assert select(1) == select(1)
+    assert (select(1) == select(2)) == (strategy == "herding")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_bilevel_herding_herds_inside_each_component() -> None:
+    rows, features, components = data([60, 45])
+    chosen = select_memory(
+        "bilevel",
+        rows,
+        24,
+        2,
+        features=features,
+        components=components,
+        generator=generator(),
+        inside="herding",
+    )
+    for row in range(2):
+        for k in range(4):
+            own = ((rows == row) & (components == k)).nonzero().squeeze(1)
+            taken = [i for i in chosen.tolist() if i in own.tolist()]
+            assert taken == own[herding(features[own], len(taken))].tolist()
+    assert len(chosen) == 24
+
+
+# -- herding -------------------------------------------------------------------------------------
+
+
+def slow_herding(features: Tensor, k: int) -> list[int]:
+    """iCaRL's Algorithm 4: p_i = argmin ‖μ − (φ(x) + Σ_{j<i} φ(p_j))/i‖, without repetition."""
+    unit = [v / v.norm() for v in features.double()]
+    mean = torch.stack(unit).mean(dim=0)
+    chosen: list[int] = []
+    for i in range(1, min(k, len(unit)) + 1):
+        total = sum((unit[j] for j in chosen), torch.zeros_like(mean))
+        gaps = [
+            math.inf if x in chosen else float((mean - (unit[x] + total) / i).norm())
+            for x in range(len(unit))
+        ]
+        chosen.append(gaps.index(min(gaps)))
+    return chosen
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (25, 10), (12, 12), (8, 20)])
+@pytest.mark.parametrize("seed", range(4))
+def test_herding_is_the_greedy_definition(n: int, k: int, seed: int) -> None:
+    features = 3 * torch.randn(n, 6, generator=generator(seed)) + 1
+    assert herding(features, k).tolist() == slow_herding(features, k)
+
+
+def test_herding_takes_nothing_twice_even_when_all_the_rest_lead_away() -> None:
+    """Three copies and their opposite, mean 1/2: after two copies only the opposite leads back."""
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    assert herding(features, 4).tolist() == [0, 1, 3, 2]
+
+
+def test_a_prefix_of_herding_is_the_herding_of_fewer() -> None:
+    features = torch.randn(40, 6, generator=generator())
+    assert herding(features, 15)[:6].tolist() == herding(features, 6).tolist()
+
+
+def test_herding_of_nothing() -> None:
+    assert herding(torch.empty(0, 6), 5).shape == (0,)
+    assert herding(torch.ones(3, 6), 0).shape == (0,)
+
+
+def test_herding_approaches_the_mean_faster_than_chance() -> None:
+    features = F.normalize(torch.randn(500, 32, generator=generator()) + 0.5, dim=1)
+    mean = features.mean(dim=0)
+    herded = (features[herding(features, 20)].mean(dim=0) - mean).norm()
+    by_chance = (features[:20].mean(dim=0) - mean).norm()
+    assert herded < by_chance / 3
+
+
+# -- components by clustering --------------------------------------------------------------------
+
+
+def test_clustering_finds_separate_groups_within_each_class() -> None:
+    """Class 1 has three groups and class 4 two, on the same directions; other rows are absent."""
+    g = generator(3)
+    groups = torch.tensor([0, 1, 2] * 30 + [0, 1] * 40)
+    rows = torch.tensor([1] * 90 + [4] * 80)
+    order = torch.randperm(170, generator=g)
+    groups, rows = groups[order], rows[order]
+    lengths = 1 + 5 * torch.rand(170, 1, generator=g)
+    features = lengths * (torch.eye(8)[groups] + 0.05 * torch.randn(170, 8, generator=g))
+    components = cluster_components(features, rows, 0.7, 6, generator(4))
+    for row, count in ((1, 3), (4, 2)):
+        own = rows == row
+        pairs = set(zip(groups[own].tolist(), components[own].tolist(), strict=True))
+        assert len(pairs) == count
+        assert {component for _, component in pairs} == set(range(count))
+
+
+def test_clustering_sees_directions_alone() -> None:
+    rows, features, _ = data([60, 50])
+    lengths = 0.1 + 9 * torch.rand(110, 1, generator=generator(8))
+    original, stretched = (
+        cluster_components(f, rows, 0.9, 6, generator(9)) for f in (features, lengths * features)
+    )
+    assert torch.equal(original, stretched)
+    assert original.max() > 1
+
+
+def test_clustering_with_a_large_delta_is_one_component_a_class() -> None:
+    rows, features, _ = data([30, 20])
+    assert not cluster_components(features, rows, 10.0, 5, generator()).any()
+
+
+def test_clustering_of_fewer_samples_than_seeds() -> None:
+    features, rows = torch.eye(3), torch.zeros(3, dtype=torch.long)
+    components = cluster_components(features, rows, 0.7, 10, generator())
+    assert sorted(components.tolist()) == [0, 1, 2]

@@ -1,0 +1,210 @@
+"""Every method on every split, through the real stages, on four classes in two domains."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from dacr.learning.losses import less_forget
+from dacr.methods import make_method
+from dacr.model.heads import CosineHead, MixtureHead
+from tests.learning import CPU, small_params, small_session
+from tests.tiny_pipeline import run, tiny_params
+
+METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
+SPLITS = {"nc": 2, "nd": 2, "ncd": 4}
+LONGER = ("train.epochs=6", "train.batch_size=4", "memory.size=8")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_learns_every_split(tmp_path, method, split):
+    """The accuracy matrix has the right shape, and what was just learned beats chance."""
+    params = tiny_params(f"method={method}", f"split={split}", *LONGER)
+    run(tmp_path, params)
+    last = tmp_path / "runs" / params.schedule.last
+    predictions = pd.read_parquet(last / "predictions.parquet")
+    predictions["hit"] = predictions["label"] == predictions["predicted"]
+    schedule = pd.read_csv(tmp_path / "data/split/schedule.csv")
+
+    assert sorted(predictions["session"].unique()) == list(range(1, SPLITS[split] + 1))
+    just_learned = []
+    for session, rows in predictions.groupby("session"):
+        brought = schedule[schedule["session"] <= session]
+        pairs = set(zip(brought["class"], brought["domain"], strict=True))
+        assert set(zip(rows["label"], rows["domain"], strict=True)) == pairs
+        assert set(rows["predicted"]) <= set(brought["class"]), "it predicts classes it has seen"
+        new = schedule[schedule["session"] == session]
+        own = set(zip(new["class"], new["domain"], strict=True))
+        mine = [p in own for p in zip(rows["label"], rows["domain"], strict=True)]
+        just_learned += rows.loc[mine, "hit"].tolist()
+    # Chance is at most one half (two classes in the first session), 1/4 later on.
+    assert np.mean(just_learned) > 0.5
+
+    memory = pd.read_csv(last / "memory.csv")
+    assert len(memory) <= 8
+    assert memory["id"].is_unique
+
+
+def digest(folder):
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted((folder / "extractors").iterdir())
+    }
+
+
+@pytest.mark.parametrize("method", ["der", "der_dacr"])
+def test_old_extractors_do_not_change_by_one_bit(tmp_path, method):
+    params = tiny_params(f"method={method}", "split=ncd", "memory.size=8")
+    run(tmp_path, params)
+    for t in range(2, 5):
+        before, after = (digest(tmp_path / f"runs/{n:02d}") for n in (t - 1, t))
+        assert before.items() <= after.items()
+        assert len(after) == t
+
+
+def trained_batch(method, session):
+    from dacr.learning.training import Batch
+
+    positions = torch.arange(len(session.data))
+    return Batch(
+        method.augmentation.test(session.data.images(positions)),
+        session.data.labels,
+        session.data.is_memory,
+        positions,
+    )
+
+
+def two_sessions(method, incoming, memory, seen):
+    """A method that began a first session with classes ``seen`` and then a second one."""
+    method.begin(small_session(1, [], seen, []))
+    second = small_session(2, seen, incoming, memory, domain=1)
+    method.begin(second)
+    method.start_epoch(second, 0)
+    return second
+
+
+@pytest.mark.parametrize("method", ["ucir", "geodl", "ucir_dacr", "geodl_dacr", "der", "der_dacr"])
+@pytest.mark.parametrize(
+    ("incoming", "each"), [([0, 1, 2], 6), ([1], 6), ([3], 6), ([0, 3], 1)],
+    ids=["no new class", "one old class", "one new class", "fewer samples than m"],
+)  # fmt: skip
+def test_losses_are_finite_whatever_a_session_brings(method, incoming, each):
+    model = make_method(small_params(f"method={method}"), CPU)
+    model.begin(small_session(1, [], [0, 1, 2], []))
+    session = small_session(2, [0, 1, 2], incoming, [0, 1, 2], domain=1, each=each)
+    model.begin(session)
+    for epoch in (0, 5):
+        model.start_epoch(session, epoch)
+        model.train()
+        losses = model.losses(trained_batch(model, session))
+        assert all(torch.isfinite(value) for value in losses.values()), losses
+    sum(losses.values()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_ucirs_weight_is_the_original_without_old_data_and_base_in_nd():
+    options = "options.lambda_base=5.0"
+    model = make_method(small_params("method=ucir", options), CPU)
+    two_sessions(model, [3, 4], [0, 1, 2], [0, 1, 2])
+    assert model.adaptive_lambda == pytest.approx(5 * (3 / 2) ** 0.5)
+    model = make_method(small_params("method=ucir", options), CPU)
+    two_sessions(model, [0, 1, 2], [0, 1, 2], [0, 1, 2])
+    assert model.adaptive_lambda == pytest.approx(5)
+
+
+def test_ucir_keeps_the_embeddings_of_absent_classes_and_imprints_new_ones():
+    model = make_method(small_params("method=ucir"), CPU)
+    session = two_sessions(model, [1, 3], [0, 1, 2], [0, 1, 2])
+    assert isinstance(model.head, CosineHead)
+    unit = torch.nn.functional.normalize(model.session_features(session), dim=1)
+    mean = unit[session.data.labels == 3].mean(0)
+    imprinted = torch.nn.functional.normalize(model.head.weight[3], dim=0)
+    assert torch.dot(imprinted, mean / mean.norm()).item() == pytest.approx(1)
+
+    model.train()
+    sum(model.losses(trained_batch(model, session)).values()).backward()
+    moved = model.head.weight.grad.abs().sum(1) > 0
+    assert moved.tolist() == [False, True, False, True], "0 and 2 have no new data"
+
+
+@pytest.mark.parametrize("method", ["ucir_dacr", "geodl_dacr", "der_dacr"])
+def test_ours_keeps_the_hosts_representation_loss_and_swaps_the_classifier(method):
+    model = make_method(small_params(f"method={method}"), CPU)
+    session = two_sessions(model, [1, 3], [0, 1, 2], [0, 1, 2])
+    assert isinstance(model.head, MixtureHead)
+    model.train()
+    kept = {"ucir_dacr": "less_forget", "geodl_dacr": "geodesic", "der_dacr": "auxiliary"}[method]
+    terms = model.losses(trained_batch(model, session)).keys()
+    assert {"inter", kept} <= terms
+    assert not {"cross_entropy", "margin"} & terms
+    assert [phase.name for phase in model.phases(session)] == ["train"], "no second stage"
+    # Expansion: every incoming class has m more components than before, the others as many.
+    assert model.head.counts().tolist() == [3, 6, 3, 3]
+
+
+def test_the_less_forget_teacher_is_the_model_of_the_session_before():
+    model = make_method(small_params("method=ucir_dacr"), CPU)
+    session = two_sessions(model, [0, 1], [0, 1], [0, 1])
+    batch = trained_batch(model, session)
+    model.eval()
+    features = model.features(batch.images)
+    unchanged = less_forget(features, model.old_features(batch)).item()
+    assert unchanged == pytest.approx(0, abs=1e-5)
+    with torch.no_grad():
+        for parameter in model.features.parameters():
+            parameter.add_(0.1)
+    assert less_forget(model.features(batch.images), model.old_features(batch)) > 1e-3
+
+
+def test_the_auxiliary_classes_are_those_of_the_session_and_one_for_the_rest():
+    model = make_method(small_params("method=der"), CPU)
+    two_sessions(model, [1, 3], [0, 1, 2], [0, 1, 2])
+    # Rows: 0, 1, 2 old, 3 new. Incoming are 1 and 3; 0 and 2 share the last auxiliary class.
+    assert model.auxiliary_label.tolist() == [2, 0, 2, 1]
+    assert model.auxiliary.weight.shape[0] == 3
+
+
+def test_without_a_mixture_ours_is_a_cosine_classifier():
+    """K_c = 1 everywhere: log P(y|x) is a softmax of κ·cos (the ablation's first row)."""
+    params = small_params(
+        "method=ucir_dacr", "mixture.enabled=false", "mixture.prior=uniform", "loss.beta=0"
+    )
+    model = make_method(params, CPU)
+    session = two_sessions(model, [1, 3], [0, 1, 2], [0, 1, 2])
+    assert model.head.counts().tolist() == [1, 1, 1, 1]
+    model.eval()
+    batch = trained_batch(model, session)
+    features = model.features(batch.images)
+    head = CosineHead(features.shape[1], 4, torch.Generator(), scale_init=params.mixture.kappa)
+    with torch.no_grad():
+        head.weight.copy_(model.head.raw_means[:, 0])
+    expected = torch.nn.functional.cross_entropy(head(features), batch.labels)
+    losses = model.losses(batch)
+    assert losses["inter"].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.equal(model.class_scores(features).argmax(1), head(features).argmax(1))
+
+
+def test_inherited_means_follow_a_growing_representation():
+    """A mean with exemplars becomes their mean in the new feature; one without repeats a block."""
+    model = make_method(small_params("method=der_dacr", "mixture.components=2"), CPU)
+    first = small_session(1, [], [0, 1], [])
+    model.begin(first)
+    old = [means.clone() for means in model.head.components()]
+    dim = model.features.dim
+    session = small_session(2, [0, 1], [0, 1], [0, 1], domain=1)
+    model.begin_representation(session)
+    features = model.session_features(session)
+    unit = torch.nn.functional.normalize(features, dim=1)
+    model.follow_growth(session, features)
+    for row, means in enumerate(model.head.components()):
+        assert means.shape == (2, 2 * dim)
+        own = session.data.is_memory & (session.data.labels == row)
+        cosines = unit[own][:, :dim] @ torch.nn.functional.normalize(old[row], dim=1).T
+        for k in range(2):
+            mine = unit[own][cosines.argmax(1) == k]
+            expected = mine.mean(0) if len(mine) else torch.cat([old[row][k], old[row][k]])
+            assert torch.allclose(means[k], expected / expected.norm(), atol=1e-5)

@@ -1,0 +1,435 @@
+"""The paper as data, the planning of its tables, and what is made of the records."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from dacr.config import load_params
+from dacr.errors import UserError
+from dacr.paper import repository
+from dacr.paper.charts import COLOURS, arrival_grid
+from dacr.paper.page import render
+from dacr.paper.plan import (
+    Choice,
+    Experiment,
+    cells,
+    composed,
+    estimate,
+    experiment_of,
+    parse_seeds,
+    tasks,
+    to_run,
+)
+from dacr.paper.records import Record, Store, read_results, write_results
+from dacr.paper.results import Results, deviation, results_of
+from dacr.paper.spec import Paper, load_paper, load_table
+from dacr.paper.terminal import show_plan, show_results
+from stages.params import compose
+from tests.chromium import Chromium, executable
+from tests.paper_records import record_of
+
+AVERAGE, FINAL = "average_incremental_accuracy", "final_accuracy"
+MINI = "idigits_mini"
+
+
+@pytest.fixture(scope="module")
+def paper() -> Paper:
+    return load_paper()
+
+
+# -- the paper's numbers ----------------------------------------------------------------------
+
+
+def test_the_bold_figures_of_table_1_are_its_maxima(paper: Paper) -> None:
+    table = paper.table("main")
+    for benchmark in ("icifar20", "idomainnet", "idigits"):
+        for split in ("nc", "nd", "ncd"):
+            column = table.column(AVERAGE, benchmark, split)
+            assert list(column) == list(paper.methods)
+            best = "ucir_dacr" if (benchmark, split) == ("idigits", "ncd") else "der_dacr"
+            assert max(column, key=column.__getitem__) == best
+            for host in ("ucir", "geodl", "der"):
+                assert column[f"{host}_dacr"] > column[host]
+
+
+@pytest.mark.parametrize(
+    ("split", "row", "host", "gain"),
+    [  # Sec. 4.4, "Ablation Study"
+        ("ncd", "mixture", "none", 8.07),
+        ("nd", "reduction", "mixture", 0.89),
+        ("nd", "regularisation", "reduction", 0.76),
+        ("nd", "bilevel", "regularisation", 2.07),
+        ("ncd", "bilevel", "regularisation", 1.20),
+    ],
+)
+def test_the_gains_that_the_text_names_follow_from_the_ablation(
+    paper: Paper, split: str, row: str, host: str, gain: float
+) -> None:
+    column = paper.table("ablation").column(AVERAGE, "icifar20", split)
+    assert column[row] - column[host] == pytest.approx(gain, abs=0.005)
+    assert paper.rows(paper.table("ablation"), "icifar20")[row].host == host
+
+
+def test_the_final_gain_of_the_text(paper: Paper) -> None:
+    column = paper.table("curves").column(FINAL, "icifar20", "ncd")
+    assert column["der_dacr"] - column["der"] == pytest.approx(16.36, abs=0.005)
+
+
+def test_tables_of_the_paper_agree_where_they_should(paper: Paper) -> None:
+    ablation = paper.table("ablation").column(AVERAGE, "icifar20", "ncd")["bilevel"]
+    assert paper.table("memory").column(AVERAGE, "icifar20", "ncd")["2000"] == ablation
+    assert paper.table("delta").column(AVERAGE, "icifar20", "ncd")["0.7"] == ablation
+    memory = list(paper.table("memory").column(FINAL, "icifar20", "ncd").values())
+    assert memory == sorted(memory)  # "continuously improves as the memory size increases"
+    counts = list(paper.table("delta").column("components_per_class", "icifar20", "ncd").values())
+    assert counts == sorted(counts, reverse=True)
+    for split in ("nc", "nd", "ncd"):
+        forgetting = paper.table("forgetting").column("forgetting", "icifar20", split)
+        assert all(forgetting[f"{h}_dacr"] > forgetting[h] for h in ("ucir", "geodl", "der"))
+        seeds = paper.table("seeds")
+        mean = seeds.number(AVERAGE, "icifar20", split, "der_dacr")
+        spread = seeds.deviation(AVERAGE, "icifar20", split, "der_dacr")
+        table_1 = paper.table("main").number(AVERAGE, "icifar20", split, "der_dacr")
+        assert None not in (mean, spread, table_1)
+        assert abs((mean or 0.0) - (table_1 or 0.0)) <= (spread or 0.0)
+
+
+def test_imbalance_is_larger_for_der(paper: Paper) -> None:
+    arrival = paper.table("imbalance").arrival["icifar20"]["ncd"]
+    for name, der in arrival["der"].items():
+        ours = arrival["der_dacr"][name]
+        assert len(der) == len(ours) == 5
+        assert der[-1] == max(der)  # "high performance on new domains and low on old ones"
+        assert ours[0] > der[0]
+
+
+def test_rows_of_a_grid_are_what_the_benchmark_says(paper: Paper) -> None:
+    memory = paper.table("memory")
+    assert list(paper.rows(memory, "icifar20")) == ["500", "1000", "1500", "2000", "2500", "3000"]
+    assert list(paper.rows(memory, MINI)) == ["20", "50", "100", "150"]
+    row = paper.rows(memory, MINI)["150"]
+    assert row.overrides == {"method": "der_dacr", "memory.size": 150}
+
+
+def test_every_method_has_a_colour_of_its_own_and_hosts_are_dashed(paper: Paper) -> None:
+    assert COLOURS.keys() == paper.methods.keys()
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    for host in ("ucir", "geodl", "der"):
+        assert COLOURS[host] % 2 == 1  # odd colours are dashed
+        assert COLOURS[f"{host}_dacr"] % 2 == 0
+
+
+def test_a_number_without_a_cell_is_named(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    (conf / "paper").mkdir(parents=True)
+    (conf / "paper.yaml").write_text(Path("conf/paper.yaml").read_text())
+    for file in Path("conf/paper").glob("*.yaml"):
+        (conf / "paper" / file.name).write_text(file.read_text())
+    content = yaml.safe_load(Path("conf/paper/forgetting.yaml").read_text())
+    content["paper"]["forgetting"]["icifar20"]["nd"]["replay"] = -1.0
+    (conf / "paper/forgetting.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(UserError, match="nd, replay belongs to no cell"):
+        load_paper(conf)
+    (conf / "paper/forgetting.yaml").write_text("title: [")
+    with pytest.raises(UserError, match=r"forgetting.yaml cannot be read"):
+        load_table(conf / "paper/forgetting.yaml")
+    (conf / "paper/forgetting.yaml").write_text("titel: x")
+    with pytest.raises(UserError, match=r"forgetting\.yaml"):
+        load_table(conf / "paper/forgetting.yaml")
+
+
+# -- planning ---------------------------------------------------------------------------------
+
+
+def names(paper: Paper, table: str, **choice: list[str]) -> list[str]:
+    chosen = cells(paper, paper.table(table), MINI, Choice(**choice))  # type: ignore[arg-type]
+    return [experiment.name for cell in chosen for experiment in cell.experiments]
+
+
+def test_the_same_experiment_serves_several_tables(paper: Paper) -> None:
+    main = set(names(paper, "main"))
+    assert set(names(paper, "forgetting")) < main
+    assert set(names(paper, "curves")) == main
+    assert len(set(names(paper, "delta")) & main) == 1  # δ as it is anyway
+    assert len(set(names(paper, "memory")) & main) == 1
+    assert len(set(names(paper, "ablation")) & main) == 6  # DER and DER w/ ours
+
+
+def test_names_differ_where_experiments_do(paper: Paper) -> None:
+    for table in paper.tables.values():
+        for split in table.splits:
+            seen: dict[str, object] = {}
+            for key, row in paper.rows(table, "icifar20").items():
+                experiment = experiment_of(table, row, "icifar20", split, 7)
+                assert seen.setdefault(experiment.name, experiment) == experiment, key
+                assert experiment.name.endswith("-s7")
+
+
+def test_a_name_does_not_change_from_version_to_version() -> None:
+    experiment = Experiment(MINI, "nd", "der", 3, (("train.threads", "1"),))
+    assert experiment.name == "idigits_mini-nd-der-2a90e0-s3"
+    assert experiment.command == (
+        "dvc exp run -n idigits_mini-nd-der-2a90e0-s3 -S benchmark=idigits_mini -S split=nd "
+        "-S method=der -S seed=3 -S train.threads=1"
+    )
+
+
+@pytest.mark.parametrize("table", ["ablation", "components", "memory", "delta"])
+def test_planned_experiments_compose(paper: Paper, table: str, tmp_path: Path) -> None:
+    """Every override exists, and one thread is always among them."""
+    for cell in cells(paper, paper.table(table), MINI, Choice())[:6]:
+        words = shlex.split(cell.experiments[0].command)
+        compose(words[6::2], tmp_path / "params.yaml")
+        assert load_params(tmp_path / "params.yaml").train.threads == 1
+
+
+def test_the_ablation_switches_what_its_rows_say(paper: Paper, tmp_path: Path) -> None:
+    table = paper.table("ablation")
+    found = {}
+    for key, row in paper.rows(table, "icifar20").items():
+        experiment = experiment_of(table, row, "icifar20", "nd", 1993)
+        compose(experiment.arguments, tmp_path / "params.yaml")
+        params = load_params(tmp_path / "params.yaml")
+        mixture = params.method == "der_dacr"
+        expansion = mixture and params.mixture.components > 1 and params.reduction.enabled
+        regularised = mixture and params.loss.eta > 0
+        found[key] = (mixture, expansion, regularised, params.memory.strategy == "bilevel")
+    assert list(found.values()) == [
+        (False, False, False, False),
+        (True, False, False, False),
+        (True, True, False, False),
+        (True, True, True, False),
+        (True, True, True, True),
+        (False, False, False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"methods": ["dre"]}, "unknown method 'dre' in table main"),
+        ({"splits": ["nd3"]}, "unknown split 'nd3' in table main; choose from nc, nd, ncd"),
+    ],
+)
+def test_unknown_choices_are_one_line(
+    paper: Paper, choice: dict[str, list[str]], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        names(paper, "main", **choice)
+
+
+def test_unknown_tables_and_benchmarks_are_one_line(paper: Paper) -> None:
+    with pytest.raises(UserError, match=r"no table 'mian'.*ablation"):
+        paper.table("mian")
+    with pytest.raises(UserError, match=r"unknown benchmark 'mnist'.*idigits_mini"):
+        cells(paper, paper.table("main"), "mnist", Choice())
+
+
+def test_seeds_are_a_number_or_a_list() -> None:
+    known = [1993, 1994, 1995]
+    assert parse_seeds(None, known) == []
+    assert parse_seeds("2", known) == [1993, 1994]
+    assert parse_seeds("11,12,11", known) == [11, 12]
+    for wrong in ("0", "4", "x", "-1", "1,x", ",", "1,-2"):
+        with pytest.raises(UserError, match="--seeds"):
+            parse_seeds(wrong, known)
+
+
+# -- what is there ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "scratch", tmp_path / "results")
+
+
+def test_what_is_done_is_not_done_again(paper: Paper, store: Store, tmp_path: Path) -> None:
+    head = repository.head()
+    chosen = cells(paper, paper.table("seeds"), MINI, Choice(splits=["nd"], seeds=[1, 2, 3]))
+    one, two, three = chosen[0].experiments
+    store.add(record_of(one, code=one.code(head)))
+    store.add(record_of(two, code="other"))
+    store.fail(three.name, "it went wrong")
+    again = Store(tmp_path / "scratch", tmp_path / "results")  # as another process finds it
+    plan = tasks(paper.table("seeds"), chosen, again, head)
+    assert [task.changed for task in plan] == [False, True, False]
+    assert [task.failure for task in plan] == [None, None, "it went wrong"]
+    assert [task.experiment.name for task in to_run(plan, None)] == [three.name]
+    assert [task.experiment.name for task in to_run(plan, "changed")] == [two.name, three.name]
+    assert len(to_run(plan, "all")) == 3
+    console = Console(record=True, width=200)
+    show_plan(plan, None, 2, console)
+    text = console.export_text()
+    assert "made with other code" in text
+    assert "to run (failed before: it went wrong)" in text
+    assert "3 experiments: 2 are there, 1 to run" in text
+    store.add(record_of(three))
+    assert store.failure(three.name) is None
+
+
+def test_a_damaged_record_is_measured_again(store: Store, tmp_path: Path) -> None:
+    experiment = Experiment(MINI, "nd", "der", 3, ())
+    store.add(record_of(experiment))
+    (tmp_path / "scratch/done" / f"{experiment.name}.json").write_text('{"name": "x')
+    assert Store(tmp_path / "scratch", tmp_path / "results").find(experiment.name, []) is None
+
+
+def test_time_is_estimated_from_like_experiments() -> None:
+    def done(split: str, method: str, seconds: float, whole: bool = True) -> Record:
+        own = Experiment(MINI, split, method, 1, ())
+        return record_of(own, seconds=seconds, whole=whole)
+
+    records = [
+        done("nd", "der", 100.0), done("nd", "der", 120.0), done("nd", "icarl", 10.0),
+        done("ncd", "der", 999.0), done("nd", "der", 1.0, whole=False),
+    ]  # fmt: skip
+    assert estimate(Experiment(MINI, "nd", "der", 9, ()), records) == 110.0
+    assert estimate(Experiment(MINI, "nd", "ucir", 9, ()), records) == pytest.approx(230 / 3)
+    assert estimate(Experiment(MINI, "nc", "ucir", 9, ()), records) is None
+    assert estimate(Experiment("idigits", "nd", "der", 9, ()), records) is None
+
+
+def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = dict.fromkeys(
+        [
+            "conf/config.yaml", "conf/method/der.yaml", "conf/method/ucir.yaml",
+            "conf/benchmark/idigits.yaml", "dacr/learning/losses.py", "dacr/methods/der.py",
+            "dacr/methods/ucir.py", "dacr/methods/ours.py", "dacr/paper/page.py", "README.md",
+        ],
+        "old",
+    )  # fmt: skip
+
+    def changed_by(file: str, method: str) -> bool:
+        found = []
+        for content in ("old", "new"):
+            monkeypatch.setattr(repository, "blobs", lambda _, c=content: files | {file: c})
+            found.append(repository.code_of("HEAD", "idigits", "nd", method))
+        return found[0] != found[1]
+
+    assert changed_by("dacr/learning/losses.py", "der")
+    assert changed_by("dacr/methods/der.py", "der_dacr")
+    assert changed_by("dacr/methods/ours.py", "der_dacr")
+    assert changed_by("conf/method/der.yaml", "der_dacr")  # der_dacr.yaml builds upon it
+    assert changed_by("conf/benchmark/idigits.yaml", "der")
+    assert not changed_by("dacr/methods/ours.py", "der")
+    assert not changed_by("dacr/methods/ucir.py", "der")
+    assert not changed_by("dacr/paper/page.py", "der")
+    assert not changed_by("README.md", "der")
+
+
+def test_every_file_that_dvc_watches_is_in_the_identity() -> None:
+    """What dvc.yaml lists as code of the measured stages, less what the choice of method adds."""
+    stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
+    listed = set()
+    for name in ("build", "split", "start", "learn", "consolidate"):
+        listed |= set(stages[name].get("do", stages[name])["deps"])
+    code = {d for d in listed if d.startswith("dacr/") and "$" not in d} | {"data/schedules"}
+    assert code <= set(repository.EVERY_EXPERIMENT) | {"dacr/learning/state.py"}
+
+
+# -- results ----------------------------------------------------------------------------------
+
+
+def fill(paper: Paper, store: Store, table: str, benchmark: str = MINI) -> Results:
+    own = paper.table(table)
+    for cell in cells(paper, own, benchmark, Choice(seeds=[1, 2, 3])):
+        for experiment in cell.experiments:
+            store.add(record_of(experiment))
+    return results_of(paper, own, benchmark, store)
+
+
+def test_means_spreads_and_gains(paper: Paper, store: Store) -> None:
+    def add(method: str, seed: int, value: float) -> None:
+        own = Experiment("icifar20", "nd", method, seed, (("train.threads", "1"),))
+        store.add(record_of(own, metrics={AVERAGE: value}))
+
+    for seed, value in ((1, 80.0), (2, 84.0)):
+        add("der_dacr", seed, value)
+    for seed, value in ((2, 70.0), (3, 1.0)):
+        add("der", seed, value)
+    number = results_of(paper, paper.table("main"), "icifar20", store).number(
+        "der_dacr", "nd", AVERAGE
+    )
+    assert (number.mean, number.seeds) == (82.0, 2)
+    assert number.deviation == pytest.approx(8**0.5)
+    assert number.gain == pytest.approx(14.0)  # on seed 2, which both have
+    assert number.paper == 84.03
+    assert number.paper_gain == pytest.approx(84.03 - 74.87)
+    assert number.difference == pytest.approx(82.0 - 84.03)
+    assert deviation([5.0]) is None
+
+
+def test_numbers_of_another_benchmark_have_no_difference(paper: Paper, store: Store) -> None:
+    results = fill(paper, store, "main")
+    assert results.reference == "idigits"
+    number = results.number("der_dacr", "nd", AVERAGE)
+    assert number.paper == 97.07
+    assert number.difference is None
+    console = Console(record=True, width=120)
+    show_results(results, console)
+    text = console.export_text()
+    assert "other data at another scale" in " ".join(text.split())
+    assert "difference" not in text
+
+
+def test_committed_results_are_enough(paper: Paper, store: Store, tmp_path: Path) -> None:
+    """A fresh clone has neither scratch nor experiments, and shows the same page."""
+    results = fill(paper, store, "delta")
+    folder = tmp_path / "committed"
+    write_results("delta", MINI, results.measured, results.table.details, folder)
+    with (folder / f"delta-{MINI}.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 27
+    assert float(rows[0][AVERAGE]) == results.measured[0][2].metrics[AVERAGE]
+    fresh = results_of(paper, paper.table("delta"), MINI, Store(tmp_path / "nothing", folder))
+    assert render(fresh) == render(results)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    write_results("delta", MINI, fresh.measured, fresh.table.details, folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    facts = json.loads((folder / f"delta-{MINI}.json").read_text())["experiments"]
+    assert "metrics" not in next(iter(facts.values()))  # the numbers have one home
+    (folder / f"delta-{MINI}.csv").write_text("row,split\n")
+    with pytest.raises(UserError, match=r"damaged .*restore both from git"):
+        read_results(folder / f"delta-{MINI}.json")
+
+
+def test_arrival_runs_from_the_oldest_domain_to_the_newest() -> None:
+    grid = arrival_grid({"a": [10.0, 20.0, 30.0], "b": [30.0]}, "x")
+    assert grid.columns == ["1 oldest", "2", "3 newest"]
+    texts = [[cell and cell.text for cell in row] for _, row in grid.rows]
+    assert texts == [["10", "20", "30"], ["30", None, None], ["20", "20", "30"]]
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(executable() is None, reason="chromium is not installed")
+def test_every_page_opens_alone_and_links_to_its_experiments(
+    paper: Paper, store: Store, tmp_path: Path
+) -> None:
+    with Chromium(tmp_path / "profile") as browser:
+        for table in paper.tables:
+            page = tmp_path / f"{table}.html"
+            results = fill(paper, store, table)
+            page.write_text(render(results), encoding="utf-8")
+            for width, dark in ((390, True), (1200, False)):
+                browser.open(page, width=width, dark=dark)
+                assert browser.complaints() == []
+                assert browser.requests() == [page.as_uri()]
+                assert browser.evaluate("document.documentElement.scrollWidth") == width
+            broken = "[...document.querySelectorAll('a')].filter(a => !document.querySelector("
+            broken += "CSS.escape ? '#' + CSS.escape(a.hash.slice(1)) : a.hash)).length"
+            assert browser.evaluate(broken) == 0
+            count = "document.querySelectorAll('details.experiment').length"
+            assert browser.evaluate(count) == len(results.all_records)
+            assert browser.evaluate("document.querySelectorAll('svg, table.grid').length") > 0
+
+
+def test_composition_is_the_benchmarks_own() -> None:
+    assert composed(MINI, "ncd", "der_dacr")["reduction"]["delta"] == 0.5
+    assert composed("idigits", "ncd", "der_dacr")["reduction"]["delta"] == 0.7

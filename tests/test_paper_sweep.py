@@ -1,0 +1,236 @@
+"""A sweep as a user runs it: real clones, real DVC, a tiny table in a copy of the project."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dacr.errors import UserError
+from dacr.paper.engine import stop
+from dacr.paper.records import Store
+from dacr.paper.sweep import Ended, only_sweep, sweep
+from dacr.paper.worker import Order, Outcome, error_line
+from tests.paper_project import environment, run, tiny_project
+
+GOOD, BAD = "tiny-one-replay-2a90e0-s1993", "tiny-one-replay-d73319-s1993"
+SWEEP = [sys.executable, "-m", "dacr", "paper"]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="module")
+def swept(project: Path) -> str:
+    """Two experiments at a time, one of which cannot work."""
+    return run(project, *SWEEP, "run", "sweep", "--benchmark", "tiny", "--jobs", "2", code=1)
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 300.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_one_failure_does_not_stop_the_others(project: Path, swept: str) -> None:
+    assert f"{GOOD}: average accuracy" in swept
+    assert f"failed: {BAD}: params.yaml: memory.size" in swept.replace("\n", " ")
+    assert swept.strip().splitlines()[-1] == (
+        "dacr: 1 of 2 experiments failed; the same command runs only them"
+    )
+    assert "Traceback" not in swept
+
+
+def test_its_results_stand_in_files(project: Path, swept: str) -> None:
+    folder = project / "reports/paper"
+    with (folder / "sweep-tiny.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["experiment"] for row in rows] == [GOOD]
+    record = Store(project / ".dacr/paper", project / "nothing").find(GOOD, [])
+    assert record is not None
+    assert record.setting["threads"] == 1
+    assert record.revision == run(project, "git", "rev-parse", "HEAD").strip()
+    assert record.whole
+    page = (folder / "sweep-tiny.html").read_text(encoding="utf-8")
+    assert f"dvc exp apply {GOOD}" in page
+    assert record.command in page
+
+
+def test_an_experiment_comes_home(project: Path, swept: str) -> None:
+    assert GOOD in run(project, "dvc", "exp", "list")
+    assert BAD not in run(project, "dvc", "exp", "list")
+    run(project, "dvc", "exp", "apply", GOOD)
+    assert (project / "runs/01/predictions.parquet").exists()  # from the shared cache
+    run(project, "git", "checkout", "--quiet", "--force", "HEAD")
+
+
+def test_a_rerun_takes_only_what_failed(project: Path, swept: str) -> None:
+    plan = run(project, *SWEEP, "plan", "sweep", "--benchmark", "tiny", "--jobs", "2")
+    assert "2 experiments: 1 are there, 1 to run" in plan
+    assert "failed before" in " ".join(plan.split())
+
+
+def test_a_fresh_clone_shows_the_committed_results(
+    project: Path, swept: str, tmp_path: Path
+) -> None:
+    run(project, "git", "add", "reports/paper")
+    run(project, "git", "commit", "--quiet", "--message", "results")
+    clone = tmp_path / "clone"
+    run(project, "git", "clone", "--quiet", str(project), str(clone))
+    for folder in (project, clone):  # DVC's apply removes what git ignores, as the page
+        run(folder, *SWEEP, "show", "sweep", "--benchmark", "tiny")
+    name = "reports/paper/sweep-tiny.html"
+    assert (clone / name).read_bytes() == (project / name).read_bytes()
+    assert run(clone, "git", "status", "--porcelain") == ""
+    plan = run(clone, *SWEEP, "plan", "sweep", "--benchmark", "tiny")
+    assert "2 experiments: 1 are there, 1 to run" in plan  # a commit of results changes no code
+
+
+def test_what_is_not_committed_is_refused(project: Path) -> None:
+    file = project / "dacr/model/scratch.py"
+    file.write_text("")
+    try:
+        said = run(project, *SWEEP, "run", "sweep", "--benchmark", "tiny", code=1)
+    finally:
+        file.unlink()
+    assert said.startswith("dacr: dacr/model/scratch.py is not committed, and experiments run at")
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_wrong_words_are_one_line(project: Path) -> None:
+    for words, answer in (
+        (["run", "tabel"], "there is no table 'tabel'"),
+        (["run", "sweep", "--benchmark", "mnist"], "unknown benchmark 'mnist'"),
+        (["plan", "sweep", "--benchmark", "tiny", "--splits", "nd"], "unknown split 'nd'"),
+        (["plan", "sweep", "--benchmark", "tiny", "--methods", "derr"], "unknown method 'derr'"),
+        (["plan", "sweep", "--benchmark", "tiny", "--jobs", "0"], "--jobs 0"),
+    ):
+        said = run(project, *SWEEP, *words, code=1)
+        assert said.startswith(f"dacr: {answer}")
+        assert len(said.strip().splitlines()) == 1
+
+
+def busy(project: Path) -> subprocess.Popen[str]:
+    """A sweep in the middle of an experiment."""
+    # Tests in the background of a shell inherit an ignored ^C, and would hand it on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    command = [*SWEEP, "run", "long", "--benchmark", "tiny"]
+    process = subprocess.Popen(
+        command, cwd=project, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    logs = project / ".dacr/paper/logs"
+    wait_for(lambda: any("$ dvc" in f.read_text() for f in logs.glob("tiny-one-icarl-*.log")))
+    wait_for(lambda: bool(children(project)))
+    return process
+
+
+def children(project: Path) -> list[int]:
+    """Processes that work in a clone of the project."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            here = str((entry / "cwd").readlink())
+        except OSError:
+            continue
+        if here.startswith(str(project / ".dacr/paper/clones")):
+            found.append(int(entry.name))
+    return found
+
+
+def test_an_interrupt_stops_everything_and_says_how_to_go_on(project: Path) -> None:
+    process = busy(project)
+    refused = run(project, *SWEEP, "run", "long", "--benchmark", "tiny", code=1)
+    assert refused.startswith(f"dacr: another sweep is running here (process {process.pid})")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert said.strip().splitlines()[-1].startswith("dacr: interrupted; run the same command again")
+    assert "Traceback" not in said
+    assert children(project) == []
+    with only_sweep(project / ".dacr/paper"):
+        pass  # the lock is free again
+
+
+def test_a_killed_sweep_takes_its_workers_along(project: Path) -> None:
+    process = busy(project)
+    process.kill()
+    process.communicate(timeout=300)
+    wait_for(lambda: not children(project))
+    with only_sweep(project / ".dacr/paper"):
+        pass
+
+
+def test_a_worker_that_lives_on_keeps_the_lock(tmp_path: Path) -> None:
+    """Where the system cannot tell a worker that its sweep is gone."""
+    with only_sweep(tmp_path) as lock:
+        worker = subprocess.Popen(["sleep", "300"], pass_fds=(lock,))
+    try:
+        with pytest.raises(UserError, match="its last experiments still are"), only_sweep(tmp_path):
+            pass
+    finally:
+        worker.kill()
+        worker.wait()
+    with only_sweep(tmp_path):
+        pass
+
+
+# -- pieces -----------------------------------------------------------------------------------
+
+
+class Answers:
+    """An engine that has its outcomes ready."""
+
+    jobs = 1
+
+    def __init__(self, *errors: str | None) -> None:
+        self.errors, self.asked = errors, 0
+
+    def run(self, orders: list[Order]):  # type: ignore[no-untyped-def]
+        for order, error in zip(orders, self.errors, strict=True):
+            self.asked += 1
+            yield Outcome(order.name, error=error)
+
+
+def test_a_full_disk_ends_the_sweep(tmp_path: Path) -> None:
+    engine = Answers("it is wrong", "[Errno 28] No space left on device: 'x'", "never asked")
+    orders = [Order(name, [], "", "") for name in ("a", "b", "c")]
+    told: list[int] = []
+    store = Store(tmp_path, tmp_path / "results")
+
+    def tell(outcome: Outcome, ended: Ended) -> None:
+        told.append(len(ended.failed))
+
+    with pytest.raises(UserError, match=r"the disk is full \(in b\); free some space"):
+        sweep(engine, orders, store, tell)
+    assert engine.asked == 2
+    assert told == [1, 2]
+    assert store.failure("a") == "it is wrong"
+
+
+def test_the_line_that_a_person_should_read_first() -> None:
+    log = "$ dvc\nRunning stage\n\x1b[31mERROR\x1b[39m: failed to run\ndacr: the cause\nmore\n"
+    assert error_line(log, 1) == "the cause"
+    assert error_line("x\nERROR: failed: y\nlast\n", 1) == "failed: y"
+    assert error_line("x\nlast\n\n", 1) == "last"
+    assert error_line("", 255) == "dvc ended with exit code 255"
+
+
+def test_stopping_reaches_grandchildren_that_ignore_it() -> None:
+    script = "trap '' TERM; sleep 300 & wait; sleep 300"
+    process = subprocess.Popen(["bash", "-c", script], start_new_session=True)
+    time.sleep(0.2)
+    stop([process])
+    assert process.poll() is not None
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)

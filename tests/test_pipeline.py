@@ -1,0 +1,199 @@
+"""The whole pipeline as a user runs it: real DVC, real stages, in a copy of the project."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+TINY = [
+    "-S", "split=two",
+    "-S", "train.epochs=1",
+    "-S", "train.threads=1",
+    "-S", "data.per_pair=4",
+    "-S", "memory.size=20",
+    "-S", "mixture.components=2",
+]  # fmt: skip
+
+TWO_SESSIONS = """\
+# @package _global_
+split: two
+schedule:
+  split: two
+  rule: table
+  seed: 1993
+  domain_order: listed
+  domains_per_session: null
+  new_classes: null
+  table: data/schedules/two.csv
+  sessions: ${sessions:2}
+  last: ${last_session:2}
+"""
+
+
+def run(project, *command, ok=True):
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "DVC_NO_ANALYTICS": "1",
+        "PYTHONHASHSEED": "random",
+    }
+    environment.pop("DVC_ROOT", None)
+    result = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+    output = result.stdout + result.stderr
+    assert (result.returncode == 0) == ok, output
+    return output
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The project's own files in a fresh repository, with a split of two sessions of our own."""
+    folder = tmp_path_factory.mktemp("project")
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "reports/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    (folder / "dvc.lock").unlink(missing_ok=True)
+    (folder / "conf/split/two.yaml").write_text(TWO_SESSIONS)
+    rows = [f"1,{c},0" for c in range(4)] + [f"2,{c},1" for c in range(2, 6)]
+    (folder / "data/schedules/two.csv").write_text("\n".join(["session,class,domain", *rows, ""]))
+    run(folder, "git", "init", "-q")
+    run(folder, "git", "config", "user.email", "test@example.org")
+    run(folder, "git", "config", "user.name", "test")
+    run(folder, "git", "add", "-A")
+    run(folder, "git", "commit", "-qm", "start")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def experiment(project):
+    """DER w/ ours on the tiny split, run once for all tests of this file."""
+    return run(project, "dvc", "exp", "run", "-n", "first", "-S", "method=der_dacr", *TINY)
+
+
+def lock(project):
+    return yaml.safe_load((project / "dvc.lock").read_text())["stages"]
+
+
+def test_an_experiment_runs_every_stage_and_leaves_all_its_outs(project, experiment):
+    stages = [line.split("'")[1] for line in experiment.splitlines() if "Running stage" in line]
+    assert stages[-6:] == [
+        "learn@01", "consolidate@01", "learn@02", "consolidate@02", "evaluate", "report",
+    ]  # fmt: skip
+    for name in ("state.json", "state.safetensors", "memory.csv", "predictions.parquet"):
+        assert (project / "runs/02" / name).exists()
+    metrics = json.loads((project / "reports/metrics.json").read_text())
+    assert {
+        "average_incremental_accuracy", "final_accuracy", "forgetting", "accuracy_by_session",
+        "components_per_class", "purity", "purity_single_component", "worst_domain_accuracy",
+    } <= metrics.keys()  # fmt: skip
+    assert len(metrics["accuracy_by_session"]) == 2
+    assert (project / "reports/index.html").stat().st_size > 10_000
+
+
+def test_frozen_extractors_keep_their_bytes_from_session_to_session(project, experiment):
+    first, second = (project / f"runs/{t}/extractors/01.safetensors" for t in ("01", "02"))
+    assert first.read_bytes() == second.read_bytes()
+    assert (project / "runs/02/extractors/02.safetensors").exists()
+
+
+def test_memory_keeps_to_its_size_and_to_seen_images(project, experiment):
+    import pandas as pd
+
+    memory = pd.read_csv(project / "runs/02/memory.csv")
+    assert len(memory) <= 20
+    assert memory["id"].is_unique
+    seen = pd.concat(
+        pd.read_csv(project / f"data/split/session-{t}.csv").query("part == 'train'")
+        for t in ("01", "02")
+    )
+    assert set(memory["id"]) <= set(seen["id"])
+    assert memory.groupby("label").size().max() <= 20 // 6
+
+
+def test_nothing_is_left_to_do(project, experiment):
+    assert "up to date" in run(project, "dvc", "status")
+    assert "Running stage" not in run(project, "dvc", "repro")
+
+
+def test_a_forced_rerun_gives_the_same_bytes(project, experiment):
+    before = (project / "dvc.lock").read_text()
+    output = run(project, "dvc", "repro", "-f")
+    assert output.count("Running stage") == 13
+    assert (project / "dvc.lock").read_text() == before
+
+
+def test_another_delta_does_not_train_the_first_session_again(project, experiment):
+    output = run(
+        project, "dvc", "exp", "run", "-n", "delta", "-S", "method=der_dacr", *TINY,
+        "-S", "reduction.delta=1.9",
+    )  # fmt: skip
+    assert "Stage 'learn@01' didn't change" in output
+    assert "Running stage 'consolidate@01'" in output
+    difference = json.loads(run(project, "dvc", "params", "diff", "first", "--json"))
+    assert difference["params.yaml"].keys() == {"reduction.delta"}
+    assert difference["params.yaml"]["reduction.delta"]["new"] == 1.9
+    assert "reports/metrics.json" in run(project, "dvc", "metrics", "diff", "first", "--json")
+    run(project, "dvc", "exp", "apply", "first")
+    assert "up to date" in run(project, "dvc", "status")
+
+
+def test_plots_and_dag_and_experiments_are_shown(project, experiment):
+    run(project, "dvc", "plots", "show", "-o", "shown")
+    page = (project / "shown/index.html").read_text()
+    for title in ("Accuracy by session", "Components a class", "Losses by epoch", "Confusion"):
+        assert title in page
+    shutil.rmtree(project / "shown")
+    assert "consolidate@02" in run(project, "dvc", "dag")
+    table = run(project, "dvc", "exp", "show", "--only-changed", "--csv")
+    assert "first" in table
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["train.lr=-1", "memory.strategy=clever", "trian.lr=1", "method=nothing", "+options.nothing=1"],
+)
+def test_a_wrong_override_is_one_line_and_loses_nothing(project, experiment, override):
+    before = (project / "params.yaml").read_text()
+    output = run(project, "python", "-m", "stages.params", "method=der_dacr", override, ok=False)
+    assert "Traceback" not in output
+    (line,) = [text for text in output.splitlines() if text.startswith("dacr:")]
+    assert override.strip("+").split("=")[0].split(".")[-1] in line
+    assert (project / "params.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("data/benchmark/images.npy", "data/benchmark/images.npy"),
+        ("data/benchmark/index.parquet", "data/benchmark/index.parquet"),
+        ("data/split/session-02.csv", "data/split/session-02.csv"),
+        ("runs/01/state.safetensors", "runs/01"),
+        ("runs/01/memory.csv", "runs/01"),
+        ("params.yaml", "params.yaml"),
+    ],
+)
+def test_a_truncated_input_is_named_in_one_line(project, experiment, damage, said):
+    file = project / damage
+    whole = file.read_bytes()
+    file.unlink()
+    file.write_bytes(whole[: len(whole) // 3])
+    try:
+        output = run(project, "python", "-m", "stages.learn", "02", ok=False)
+        assert "Traceback" not in output
+        (line,) = [text for text in output.splitlines() if text.startswith("dacr:")]
+        assert said in line
+    finally:
+        file.unlink()
+        file.write_bytes(whole)

@@ -1,0 +1,420 @@
+"""``dacr predict``: the run's own answers, from any image, with the run's own parameters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from dacr.data.benchmark import Benchmark
+from dacr.data.packing import pack_image
+from dacr.errors import UserError
+from dacr.prediction.images import find_images, read_image
+from dacr.prediction.predictor import Predictor
+from dacr.prediction.runs import open_run
+from tests import tiny_pipeline
+from tests.experiment_project import call, dacr, put_under_dvc, refusal, run, save
+
+SESSION_PARAMS = ["seed", "method", "options", "augmentation", "model", "mixture"]
+KEPT = ["state.json", "state.safetensors", "extractors", "memory.csv", "predictions.parquet"]
+
+
+def stages(keys: list[str]) -> dict[str, object]:
+    """The part of the pipeline's dvc.yaml that a run is found by."""
+    learn = {"cmd": "true", "params": [*SESSION_PARAMS, "train"], "outs": ["runs/${item}/learned"]}
+    outs = [f"runs/${{item}}/{name}" for name in KEPT]
+    consolidate = {"cmd": "true", "params": [*SESSION_PARAMS, "memory"], "outs": outs}
+    return {
+        "build": {"cmd": "true", "params": ["data"], "outs": ["data/benchmark"]},
+        "split": {"cmd": "true", "params": ["schedule"], "outs": ["data/split"]},
+        "learn": {"foreach": keys, "do": learn},
+        "consolidate": {"foreach": keys, "do": consolidate},
+    }
+
+
+def train(folder: Path, *overrides: str) -> str:
+    """A tiny run in ``folder``; the name of its last session."""
+    for name in ("data", "runs"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    params = tiny_pipeline.tiny_params("split=nd", *overrides)
+    tiny_pipeline.run(folder, params)
+    return params.schedule.last
+
+
+def last_predictions(folder: Path, key: str) -> pd.DataFrame:
+    table = pd.read_parquet(folder / f"runs/{key}/predictions.parquet")
+    return table[table["session"] == table["session"].max()].set_index("id")
+
+
+def write_pngs(folder: Path, ids: list[int], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    images = Benchmark.open(folder / "data/benchmark").images
+    for number in ids:
+        Image.fromarray(images[number]).save(out / f"{number}.png")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """DER w/ ours committed as ``main``, replay saved as the experiment ``replay``."""
+    folder = tmp_path_factory.mktemp("project")
+    # Without reduction a class keeps several components, as after a long training.
+    key = train(folder, "method=der_dacr", "reduction.enabled=false")
+    write_pngs(folder, list(last_predictions(folder, key).index), folder / "pngs")
+    put_under_dvc(folder, stages(["01", "02"]))
+    train(folder, "method=replay", "augmentation.mean=[0.2,0.2,0.2]")
+    last_predictions(folder, key).to_parquet(folder / "replay.parquet")
+    save(folder, "replay")
+    run(folder, "git", "checkout", "-q", "-f", "main")
+    run(folder, "dvc", "checkout", "-q", "-f")
+    return folder
+
+
+def answers(project: Path, name: str, capsys: pytest.CaptureFixture[str]) -> pd.DataFrame:
+    call(project, "predict", name, "pngs", "--csv")
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype={"class": "str"})
+    return table.set_index(pd.Index([int(Path(image).stem) for image in table["image"]]))
+
+
+def test_png_files_get_the_predictions_of_the_run(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = last_predictions(project, "02")
+    for name in ("runs/02", "workspace", "main"):
+        found = answers(project, name, capsys).loc[expected.index]
+        assert (found["label"] == expected["predicted"]).all()
+        right = expected["predicted"] == expected["label"]
+        assert right.any()
+        # The table has the component of the true class, so they agree where that was chosen.
+        assert (found["component"] == expected["component"])[right].all()
+        assert (found["class"] == [tiny_pipeline.CLASSES[i] for i in found["label"]]).all()
+
+
+def test_an_experiment_is_read_from_the_cache_with_its_own_parameters(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = pd.read_parquet(project / "replay.parquet")
+    before = sorted(project.rglob("*"))
+    found = answers(project, "replay", capsys).loc[expected.index]
+    assert (found["label"] == expected["predicted"]).all()
+    # A linear head: the confidence is the softmax that the run itself wrote down.
+    np.testing.assert_allclose(found["confidence"], expected["confidence"], atol=2e-6)
+    assert found["component"].isna().all()
+    assert [p for p in sorted(project.rglob("*")) if ".dvc" not in p.parts] == [
+        p for p in before if ".dvc" not in p.parts
+    ]
+
+
+def test_a_classifier_by_exemplars_predicts_the_same(tmp_path: Path) -> None:
+    key = train(tmp_path, "method=icarl")
+    expected = last_predictions(tmp_path, key)
+    predictor = Predictor(open_run(str(tmp_path / "runs" / key), tmp_path, True), 0)
+    images = Benchmark.open(tmp_path / "data/benchmark").images
+    found = predictor(np.asarray(images[expected.index]))
+    assert [p.label for p in found] == expected["predicted"].tolist()
+    np.testing.assert_allclose([p.confidence for p in found], expected["confidence"], atol=2e-6)
+
+
+def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: Path) -> None:
+    predictor = Predictor(open_run(str(project / "runs/02"), tmp_path, True), 1)
+    ids = last_predictions(project, "02").index
+    images = np.asarray(Benchmark.open(project / "data/benchmark").images[ids])
+    head = predictor.method.head
+    with torch.no_grad():
+        features = predictor.method.features(
+            predictor.method.augmentation.test(torch.from_numpy(images))
+        )
+    unit = torch.nn.functional.normalize(features, dim=1)
+    assert min(len(means) for means in head.components()) > 1
+    for v, prediction in zip(unit, predictor(images), strict=True):
+        shares = [
+            sum(float(torch.exp(head.kappa * (mean / mean.norm()) @ v)) for mean in means)
+            / len(means)
+            for means in head.components()
+        ]
+        row = predictor.seen.index(prediction.label)
+        assert prediction.confidence == pytest.approx(shares[row] / sum(shares), abs=1e-4)
+
+
+def test_an_exemplar_is_nearest_to_itself_and_is_saved_as_it_is(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = pd.read_csv(project / "runs/02/memory.csv")
+    write_pngs(project, memory["id"].tolist(), tmp_path / "memory")
+    saved = tmp_path / "new" / "saved"
+    call(
+        project, "predict", "runs/02", str(tmp_path / "memory"), "--json", "--exemplars", "2",
+        "--save-exemplars", str(saved),
+    )  # fmt: skip
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == len(memory)
+    label_of = memory.set_index("id")["label"]
+    told = set()
+    for line in lines:
+        first, second = line["exemplars"]
+        assert str(first["id"]) == Path(line["image"]).stem
+        assert first["similarity"] == pytest.approx(1.0, abs=1e-4)
+        assert second["similarity"] <= first["similarity"]
+        assert first["label"] == label_of[first["id"]]
+        assert first["class"] == tiny_pipeline.CLASSES[first["label"]]
+        told |= {first["id"], second["id"]}
+    images = Benchmark.open(project / "data/benchmark").images
+    assert {int(file.stem) for file in saved.iterdir()} == told
+    for file in saved.iterdir():
+        assert (np.asarray(Image.open(file)) == images[int(file.stem)]).all()
+
+
+def test_changed_parameters_are_told_and_the_runs_own_are_used(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = answers(project, "runs/02", capsys)
+    file = project / "params.yaml"
+    whole = file.read_text()
+    params = yaml.safe_load(whole)
+    params["augmentation"]["mean"] = [0.9, 0.1, 0.9]
+    params |= {"method": "replay", "code": ["replay"] * 3, "options": {}}
+    file.write_text(yaml.safe_dump(params))
+    try:
+        call(project, "predict", "workspace", "pngs", "--csv")
+    finally:
+        file.write_text(whole)
+    told = capsys.readouterr()
+    (note,) = told.err.splitlines()
+    assert "other parameters" in note
+    assert "augmentation.mean" in note
+    assert "method" in note
+    confidences = pd.read_csv(io.StringIO(told.out))["confidence"]
+    assert confidences.tolist() == before["confidence"].tolist()
+
+
+def test_a_run_that_is_not_the_locked_one_is_refused(project: Path) -> None:
+    file = project / "runs/02/state.json"
+    whole = file.read_bytes()
+    file.unlink()
+    file.write_bytes(whole.replace(b"3", b"2"))
+    try:
+        for name in ("runs/02", "workspace"):
+            with pytest.raises(UserError, match=r"state\.json is not the one that dvc\.lock"):
+                call(project, "predict", name, "pngs")
+    finally:
+        file.unlink()
+        file.write_bytes(whole)
+
+
+def test_an_experiment_that_is_nowhere_to_be_had_is_one_line(project: Path) -> None:
+    cache = project / ".dvc/cache"
+    cache.rename(project / "cache-away")
+    try:
+        with pytest.raises(UserError, match="of replay is neither in DVC's cache nor in a remote"):
+            call(project, "predict", "replay", "pngs")
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+        (project / "cache-away").rename(cache)
+
+
+def test_an_experiment_is_pulled_from_a_remote(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = answers(project, "replay", capsys)
+    run(project, "dvc", "remote", "add", "-q", "-d", "--local", "team", str(tmp_path / "remote"))
+    shutil.copytree(project / ".dvc/cache/files", tmp_path / "remote/files")
+    cache = project / ".dvc/cache"
+    cache.rename(project / "cache-away")
+    try:
+        pd.testing.assert_frame_equal(answers(project, "replay", capsys), before)
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+        (project / "cache-away").rename(cache)
+        run(project, "dvc", "remote", "remove", "-q", "--local", "team")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", "'nothing' is no experiment"),
+        ("runs/00", "runs/00 has learned no class yet"),
+        ("./pngs", "no trained run"),
+        ("main~7", "no git revision"),
+    ],
+)
+def test_a_name_that_is_no_run_is_one_line(project: Path, name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        call(project, "predict", name, "pngs")
+
+
+def test_outside_of_a_project_there_is_no_workspace(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(UserError, match="not inside a dacr project"):
+        call(tmp_path, "predict", "workspace", "a.png")
+
+
+def test_bad_files_are_named_and_the_others_go_on(project: Path, tmp_path: Path) -> None:
+    good = next((project / "pngs").iterdir())
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "cut.png").write_bytes(good.read_bytes()[:-40])
+    bomb = io.BytesIO()
+    Image.new("1", (20000, 10000)).save(bomb, "PNG")
+    (tmp_path / "bomb.png").write_bytes(bomb.getvalue())
+    (tmp_path / "vector.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    names = ["missing.png", "text.png", "cut.png", "bomb.png", "vector.png", "empty"]
+    paths = [str(tmp_path / name) for name in names]
+    stdout, stderr = dacr(
+        project, "predict", "runs/02", *paths, str(good), "--json", ok=False
+    )  # fmt: skip
+    (line,) = stdout.splitlines()
+    assert json.loads(line)["image"] == str(good)
+    *lines, last = stderr.splitlines()
+    assert [line.split(": ")[1] for line in lines] == paths
+    reasons = ["no such file", "not an image", "truncated", "pixels", "not an image", "no images"]
+    for told, reason in zip(lines, reasons, strict=True):
+        assert reason in told
+    assert last == "dacr: 6 could not be read, 1 could"
+
+
+def test_a_pipe_that_closes_early_is_no_traceback(project: Path) -> None:
+    command = f"{sys.executable} -m dacr predict runs/02 pngs pngs --json | head -n 1"
+    stdout, stderr = run(project, "bash", "-c", command)
+    assert len(stdout.splitlines()) == 1
+    assert stderr == ""
+
+
+def test_the_table_names_every_image(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call(project, "predict", "runs/02", "pngs", "--exemplars", "0")
+    shown = capsys.readouterr().out
+    for file in (project / "pngs").iterdir():
+        assert f"pngs/{file.name}" in shown
+
+
+def given(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_standard_input_is_an_image_or_a_list(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = sorted((project / "pngs").iterdir())[:2]
+    expected = answers(project, "runs/02", capsys).loc[[int(one.stem), int(other.stem)]]
+    given(monkeypatch, one.read_bytes())
+    call(project, "predict", "runs/02", "-", "--json")
+    line = json.loads(capsys.readouterr().out)
+    assert (line["image"], line["label"]) == ("-", expected["label"].iloc[0])
+    assert line["confidence"] == pytest.approx(expected["confidence"].iloc[0], abs=1e-5)
+    given(monkeypatch, f"{one}\n\n{other}\n".encode())
+    call(project, "predict", "runs/02", "--from-file", "-", "--csv")
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["image"] for row in rows] == [str(one), str(other)]
+    assert [int(row["label"]) for row in rows] == expected["label"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name at least one image"),
+        (["-", "-"], "only once"),
+        (["-", "--from-file", "-"], "only once"),
+        (["--from-file", "nowhere.txt"], "nowhere.txt: No such file"),
+        (["pngs", "--exemplars", "0", "--save-exemplars", "x"], "--exemplars of at least 1"),
+    ],
+)
+def test_a_wrong_question_is_refused_before_the_run_is_opened(
+    project: Path, arguments: list[str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        call(project, "predict", "nothing", *arguments)
+
+
+def test_the_one_line_of_a_refusal(project: Path) -> None:
+    assert "'nothing' is no experiment" in refusal(project, "predict", "nothing", "pngs")
+
+
+# -- images ---------------------------------------------------------------------------------
+
+
+def colours() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
+
+
+def through(tmp_path: Path, picture: Image.Image, suffix: str = ".png", **how: object) -> Path:
+    path = tmp_path / f"picture{suffix}"
+    picture.save(path, **how)
+    return path
+
+
+def test_a_plain_image_becomes_the_row_that_the_build_makes(tmp_path: Path) -> None:
+    for picture in (
+        Image.fromarray(colours()),
+        Image.fromarray(colours()).convert("L"),
+        Image.fromarray(colours()).convert("P"),
+        Image.fromarray(colours()).convert("1"),
+    ):
+        path = through(tmp_path, picture)
+        assert (read_image(str(path), 8) == pack_image(path.read_bytes(), 8)).all(), picture.mode
+
+
+def test_grey_levels_of_16_bits_are_scaled(tmp_path: Path) -> None:
+    grey = colours()[..., 0]
+    deep = through(tmp_path, Image.fromarray(grey.astype(np.uint16) * 257))
+    assert (read_image(str(deep), 8) == pack_image(grey, 8)).all()
+
+
+def test_levels_of_unknown_range_are_refused(tmp_path: Path) -> None:
+    path = through(tmp_path, Image.fromarray(colours()[..., 0].astype(np.float32)), ".tiff")
+    with pytest.raises(UserError, match="more than 16 bits"):
+        read_image(str(path), 8)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparent_parts_lie_on_white(tmp_path: Path, mode: str) -> None:
+    solid = Image.fromarray(colours()).convert("L" if mode == "LA" else "RGB")
+    picture = solid.copy()
+    picture.putalpha(Image.fromarray(np.repeat([[0] * 10 + [255] * 10], 12, 0).astype(np.uint8)))
+    assert picture.mode == mode
+    expected = np.asarray(solid.convert("RGB")).copy()
+    expected[:, :10] = 255
+    found = read_image(str(through(tmp_path, picture)), 8)
+    assert (found == pack_image(expected, 8)).all()
+
+
+def test_a_transparent_colour_of_a_palette_lies_on_white(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.array([[0, 1]] * 2, dtype=np.uint8)).convert("P")
+    picture.putpalette([10, 20, 30, 200, 100, 50])
+    found = read_image(str(through(tmp_path, picture, transparency=0)), 2)
+    assert found.tolist() == [[[255] * 3, [200, 100, 50]]] * 2
+
+
+def test_a_photograph_is_turned_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera lay on its side: turn clockwise
+    path = through(tmp_path, Image.fromarray(colours()), exif=exif)
+    upright = np.ascontiguousarray(np.rot90(colours(), -1))
+    assert (read_image(str(path), 8) == pack_image(upright, 8)).all()
+
+
+def test_a_folder_is_searched_to_its_depth_in_order(tmp_path: Path) -> None:
+    for name in ("b/deep/er/1.PNG", "b/2.jpg", "a.webp", "b/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with chdir(tmp_path):
+        assert list(find_images(["b", "gone.png", "."])) == [
+            "b/2.jpg", "b/deep/er/1.PNG", "gone.png", "a.webp", "b/2.jpg", "b/deep/er/1.PNG",
+        ]  # fmt: skip
+
+
+def test_a_device_without_an_end_is_refused() -> None:
+    from dacr.prediction import images
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images, "MOST_BYTES", 1000)
+        with pytest.raises(UserError, match="/dev/zero: larger than 1,000 bytes"):
+            read_image("/dev/zero", 8)

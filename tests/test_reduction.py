@@ -1,0 +1,352 @@
+"""Mixture reduction against a slow re-implementation, by hand, and by its properties."""
+
+import itertools
+import math
+from typing import get_args
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from dacr.learning.assignment import assign_to
+from dacr.learning.reduction import Distance, Linkage, Reduction, reduce_mixtures
+
+DISTANCES = get_args(Distance)
+LINKAGES = get_args(Linkage)
+
+
+def problem(
+    counts: list[int], samples: int = 40, dim: int = 4, seed: int = 0
+) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+    """Means of arbitrary length with an E-step's assignments; some components stay empty."""
+    g = torch.Generator().manual_seed(seed)
+    means = [2 * torch.randn(k, dim, generator=g, dtype=torch.float64) for k in counts]
+    rows = torch.arange(len(counts)).repeat_interleave(samples)
+    features = 3 * torch.randn(len(rows), dim, generator=g, dtype=torch.float64)
+    return means, features, rows, assign_to(means, features, rows)
+
+
+def angle_means(*degrees: float) -> Tensor:
+    radians = torch.tensor(degrees, dtype=torch.float64).deg2rad()
+    return torch.stack([radians.cos(), radians.sin()], dim=1)
+
+
+def slow_distance(a: Tensor, b: Tensor, distance: Distance) -> float:
+    a, b = a / a.norm(), b / b.norm()
+    if distance == "euclidean":
+        return float((a - b).norm())
+    if distance == "cosine":
+        return 1 - float(a @ b)
+    return math.acos(max(-1.0, min(1.0, float(a @ b))))
+
+
+def slow_reduction(
+    means: Tensor, features: Tensor, assigned: Tensor, delta: float, distance: Distance
+) -> list[tuple[list[int], Tensor]]:
+    """The paper's paragraph, step by step: (members, mean) of what remains of one class."""
+    clusters = [
+        ([k], means[k]) for k in range(len(means)) if any(z == k for z in assigned.tolist())
+    ]
+    while True:
+        pairs = [
+            (slow_distance(clusters[i][1], clusters[j][1], distance), i, j)
+            for i, j in itertools.combinations(range(len(clusters)), 2)
+        ]
+        if not pairs or min(pairs)[0] >= delta:
+            return clusters
+        _, i, j = min(pairs)
+        members = sorted(clusters[i][0] + clusters[j][0])
+        unit = [
+            v / v.norm() for v, z in zip(features, assigned.tolist(), strict=True) if z in members
+        ]
+        mean = torch.stack(unit).sum(dim=0) / len(unit)
+        clusters[i] = (members, mean / mean.norm())
+        del clusters[j]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("delta", [0.0, 0.3, 0.7, 1.0, 5.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_reduction_equals_the_slow_reference(distance: Distance, delta: float, seed: int) -> None:
+    means, features, rows, assigned = problem([9, 1, 12], seed=seed)
+    reduction = reduce_mixtures(
+        means, features, rows, assigned, range(3), delta=delta, distance=distance
+    )
+    for row in range(3):
+        own = rows == row
+        expected = slow_reduction(means[row], features[own], assigned[own], delta, distance)
+        groups = [members for members, _ in expected]
+        torch.testing.assert_close(
+            reduction.means[row], torch.stack([mean for _, mean in expected])
+        )
+        relabelling = reduction.relabelling[row].tolist()
+        for k, new in enumerate(relabelling):
+            assert [new] == [g for g, members in enumerate(groups) if k in members] or new == -1
+        assert reduction.assigned[own].tolist() == [relabelling[z] for z in assigned[own].tolist()]
+
+
+@pytest.mark.parametrize("method", ["single", "complete", "average"])
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("seed", range(3))
+def test_other_linkages_agree_with_scipy(method: Linkage, distance: Distance, seed: int) -> None:
+    means, features, rows, assigned = problem([10], samples=400, seed=seed)
+    assert len(assigned.unique()) == 10
+    unit = F.normalize(means[0], dim=1)
+    gaps = [
+        [0.0 if i == j else slow_distance(unit[i], unit[j], distance) for j in range(10)]
+        for i in range(10)
+    ]
+    tree = scipy_linkage(squareform(gaps, checks=False), method)
+    delta = float(tree[5, 2] + tree[6, 2]) / 2  # between two merges
+    groups = fcluster(tree, delta, criterion="distance")
+    reduction = reduce_mixtures(
+        means, features, rows, assigned, [0], delta=delta, distance=distance, linkage=method
+    )
+    relabelling = reduction.relabelling[0].tolist()
+    for i, j in itertools.combinations(range(10), 2):
+        assert (groups[i] == groups[j]) == (relabelling[i] == relabelling[j])
+    for new in range(len(reduction.means[0])):
+        members = [k for k in range(10) if relabelling[k] == new]
+        if len(members) > 1:  # the mean of a group is still that of its data
+            total = F.normalize(features[torch.isin(assigned, torch.tensor(members))], dim=1).sum(0)
+            torch.testing.assert_close(reduction.means[0][new], total / total.norm())
+
+
+def test_a_hand_computed_reduction_and_its_log() -> None:
+    """At 0°, 20° and 90°: the first two are 2·sin(10°) = 0.347 apart and merge to (0+0+20)/3 ≈."""
+    means = [angle_means(0, 20, 90)]
+    features = torch.cat([5 * angle_means(0, 0), 7 * angle_means(20), angle_means(90)])
+    assigned = torch.tensor([0, 0, 1, 2])
+    rows = torch.zeros(4, dtype=torch.long)
+    reduction = reduce_mixtures(means, features, rows, assigned, [0], delta=0.4)
+    merged = angle_means(0, 0, 20).sum(dim=0)
+    torch.testing.assert_close(
+        reduction.means[0], torch.stack([merged / merged.norm(), angle_means(90)[0]])
+    )
+    assert reduction.relabelling[0].tolist() == [0, 0, 1]
+    assert reduction.assigned.tolist() == [0, 0, 0, 1]
+    (merge,) = reduction.merges
+    assert (merge.row, merge.left, merge.right) == (0, (0,), (1,))
+    assert (merge.left_support, merge.right_support) == (2, 1)
+    assert math.isclose(merge.distance, 2 * math.sin(math.radians(10)))
+
+
+def test_a_pair_exactly_at_delta_is_not_merged() -> None:
+    means = [torch.eye(2, dtype=torch.float64)]
+    rows, assigned = torch.zeros(2, dtype=torch.long), torch.arange(2)
+    features = torch.eye(2, dtype=torch.float64)
+    for delta, left in ((1.0, 2), (1.0 + 1e-9, 1)):
+        reduction = reduce_mixtures(
+            means, features, rows, assigned, [0], delta=delta, distance="cosine"
+        )
+        assert len(reduction.means[0]) == left
+
+
+def test_the_mean_is_recomputed_after_each_merge() -> None:
+    """0° and 20° merge first; all their data lies at 0°, so 42° is then too far, though it was near
+    20°. Linkage by the learned means alone would chain all three."""
+    means = [angle_means(0, 20, 42)]
+    features = torch.cat([angle_means(*[0] * 50), angle_means(12), angle_means(42)])
+    assigned = torch.tensor([0] * 50 + [1, 2])
+    rows = torch.zeros(52, dtype=torch.long)
+    delta = 2 * math.sin(math.radians(23 / 2))
+    counts = {
+        linkage: len(
+            reduce_mixtures(
+                means, features, rows, assigned, [0], delta=delta, linkage=linkage
+            ).means[0]
+        )
+        for linkage in LINKAGES
+    }
+    assert counts == {"centroid": 2, "single": 1, "complete": 2, "average": 2}
+
+
+def test_components_not_merged_keep_their_bits() -> None:
+    means, features, rows, assigned = problem([12, 12])
+    means = [m.float() for m in means]
+    reduction = reduce_mixtures(means, features.float(), rows, assigned, [0, 1], delta=0.6)
+    kept = 0
+    for row in range(2):
+        relabelling = reduction.relabelling[row].tolist()
+        for k, new in enumerate(relabelling):
+            if new >= 0 and relabelling.count(new) == 1:
+                assert torch.equal(reduction.means[row][new], means[row][k])
+                kept += 1
+    assert kept >= 4
+    assert reduction.merges
+
+
+def test_only_the_given_classes_are_reduced_and_never_across_classes() -> None:
+    means, features, rows, assigned = problem([6, 8, 7])
+    means[2] = means[0][:7].clone()  # the same means in another class must not attract each other
+    assigned = assign_to(means, features, rows)
+    all_of_them = reduce_mixtures(means, features, rows, assigned, [0, 2], delta=10.0)
+    assert [len(m) for m in all_of_them.means] == [1, 8, 1]
+    assert torch.equal(all_of_them.means[1], means[1])
+    assert all_of_them.relabelling[1].tolist() == list(range(8))
+    assert torch.equal(all_of_them.assigned[rows == 1], assigned[rows == 1])
+    assert {merge.row for merge in all_of_them.merges} == {0, 2}
+
+
+def test_reducing_a_class_does_not_depend_on_the_others() -> None:
+    means, features, rows, assigned = problem([9, 10])
+    together = reduce_mixtures(means, features, rows, assigned, [0, 1], delta=0.7)
+    alone = reduce_mixtures(
+        means[:1], features[rows == 0], rows[rows == 0], assigned[rows == 0], [0], delta=0.7
+    )
+    assert torch.equal(together.means[0], alone.means[0])
+
+
+def test_empty_components_are_dropped() -> None:
+    means = [angle_means(0, 5, 90, 180)]
+    features, rows = angle_means(0, 90, 91), torch.zeros(3, dtype=torch.long)
+    reduction = reduce_mixtures(means, features, rows, torch.tensor([0, 2, 2]), [0], delta=0.5)
+    assert reduction.relabelling[0].tolist() == [0, -1, 1, -1]
+    assert reduction.assigned.tolist() == [0, 1, 1]
+    assert not reduction.merges
+
+
+def test_a_class_without_samples_keeps_its_first_component() -> None:
+    means = [angle_means(0, 90), angle_means(10, 20)]
+    features, rows = angle_means(10), torch.tensor([1])
+    reduction = reduce_mixtures(means, features, rows, torch.tensor([0]), [0, 1], delta=0.1)
+    assert [len(m) for m in reduction.means] == [1, 1]
+    assert torch.equal(reduction.means[0], means[0][:1])
+
+
+def test_min_support_moves_stray_samples_to_the_closest_component_that_stays() -> None:
+    means = [angle_means(0, 80, 170)]
+    features = angle_means(0, 1, 95, 170, 171)  # 95° is alone, and closer to 170° than to 0°
+    assigned = torch.tensor([0, 0, 1, 2, 2])
+    rows = torch.zeros(5, dtype=torch.long)
+    reduction = reduce_mixtures(means, features, rows, assigned, [0], delta=0.1, min_support=2)
+    assert reduction.relabelling[0].tolist() == [0, -1, 1]
+    assert reduction.assigned.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_min_support_above_every_component_keeps_the_best_supported() -> None:
+    means = [angle_means(0, 80, 170)]
+    features, assigned = angle_means(0, 80, 81, 170), torch.tensor([0, 1, 1, 2])
+    rows = torch.zeros(4, dtype=torch.long)
+    reduction = reduce_mixtures(means, features, rows, assigned, [0], delta=0.1, min_support=10)
+    assert torch.equal(reduction.means[0], means[0][1:2])
+    assert reduction.assigned.tolist() == [0, 0, 0, 0]
+
+
+def test_min_support_below_one_is_refused() -> None:
+    means, features, rows, assigned = problem([3])
+    with pytest.raises(ValueError, match="min_support"):
+        reduce_mixtures(means, features, rows, assigned, [0], delta=0.7, min_support=0)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    deltas=st.tuples(st.floats(0, 2), st.floats(0, 2)).map(sorted),
+    linkage=st.sampled_from(LINKAGES),
+    distance=st.sampled_from(DISTANCES),
+)
+@settings(max_examples=60, deadline=None)
+def test_clusters_at_a_smaller_delta_are_parts_of_those_at_a_larger(
+    seed: int, deltas: list[float], linkage: Linkage, distance: Distance
+) -> None:
+    means, features, rows, assigned = problem([10], dim=3, seed=seed)
+
+    def at(delta: float) -> Reduction:
+        return reduce_mixtures(
+            means, features, rows, assigned, [0], delta=delta, distance=distance, linkage=linkage
+        )
+
+    fine, coarse = at(deltas[0]), at(deltas[1])
+    assert fine.merges == coarse.merges[: len(fine.merges)]
+    assert len(coarse.means[0]) == len(fine.means[0]) - (len(coarse.merges) - len(fine.merges))
+    for a, b in itertools.combinations(range(10), 2):
+        if fine.relabelling[0][a] == fine.relabelling[0][b]:
+            assert coarse.relabelling[0][a] == coarse.relabelling[0][b]
+
+
+@given(seed=st.integers(0, 10_000), delta=st.floats(0, 2), distance=st.sampled_from(DISTANCES))
+@settings(max_examples=40, deadline=None)
+def test_centroid_reduction_is_idempotent(seed: int, delta: float, distance: Distance) -> None:
+    """After it no two means are closer than δ. Other linkages do not promise that."""
+    means, features, rows, assigned = problem([10, 7], dim=3, seed=seed)
+    once = reduce_mixtures(means, features, rows, assigned, [0, 1], delta=delta, distance=distance)
+    twice = reduce_mixtures(
+        once.means, features, rows, once.assigned, [0, 1], delta=delta, distance=distance
+    )
+    # A merged mean is normalised again: its last bit may put a pair at exactly δ on the other side.
+    near = [m.distance for m in twice.merges]
+    assert not near or min(abs(gap - delta) for gap in near) < 1e-12
+    if not near:
+        assert all(torch.equal(a, b) for a, b in zip(once.means, twice.means, strict=True))
+        assert torch.equal(once.assigned, twice.assigned)
+
+
+def test_merge_distances_may_fall_with_centroids() -> None:
+    """An inversion: two merge and their data's mean lies nearer to the third than they were apart.
+
+    The number of components still falls with δ, since δ does not change the order of merges.
+    """
+    means = [angle_means(0, 30, 62)]
+    features = torch.cat([angle_means(45), angle_means(45), angle_means(62)])
+    rows, assigned = torch.zeros(3, dtype=torch.long), torch.arange(3)
+    reduction = reduce_mixtures(
+        means, features, rows, assigned, [0], delta=2 * math.sin(math.radians(31 / 2))
+    )
+    first, second = reduction.merges
+    assert second.distance < first.distance
+
+
+@pytest.mark.parametrize("linkage", LINKAGES)
+def test_components_may_come_in_any_order(linkage: Linkage) -> None:
+    means, features, rows, assigned = problem([11])
+    order = torch.randperm(11, generator=torch.Generator().manual_seed(3))
+    original = reduce_mixtures(means, features, rows, assigned, [0], delta=0.8, linkage=linkage)
+    shuffled = reduce_mixtures(
+        [means[0][order]],
+        features,
+        rows,
+        order.argsort()[assigned],
+        [0],
+        delta=0.8,
+        linkage=linkage,
+    )
+    assert sorted(map(tuple, original.means[0].round(decimals=9).tolist())) == sorted(
+        map(tuple, shuffled.means[0].round(decimals=9).tolist())
+    )
+
+
+def test_the_input_is_left_alone() -> None:
+    means, features, rows, assigned = problem([10])
+    copies = means[0].clone(), features.clone(), assigned.clone()
+    reduce_mixtures(means, features, rows, assigned, [0], delta=1.0)
+    for tensor, copy in zip((means[0], features, assigned), copies, strict=True):
+        assert torch.equal(tensor, copy)
+
+
+def test_a_merged_mean_of_learned_means_by_hand() -> None:
+    """3 samples at 0°, 1 at 60°; the means learned for them are at 10° and 30°."""
+    means = [2 * angle_means(10, 30)]
+    features = angle_means(0, 0, 0, 60)
+    rows, assigned = torch.zeros(4, dtype=torch.long), torch.tensor([0, 0, 0, 1])
+    x, y = (
+        sum(w * f(math.radians(angle)) for w, angle in ((3, 10), (1, 30)))
+        for f in (math.cos, math.sin)
+    )
+    learned = reduce_mixtures(
+        means, features, rows, assigned, [0], delta=0.7, merged_mean="learned"
+    )
+    assert learned.means[0].shape == (1, 2)
+    torch.testing.assert_close(
+        learned.means[0][0], torch.tensor([x, y], dtype=torch.float64) / math.hypot(x, y)
+    )
+    centre = reduce_mixtures(means, features, rows, assigned, [0], delta=0.7)
+    assert math.degrees(math.atan2(*centre.means[0][0].flip(0).tolist())) == pytest.approx(
+        13.9, abs=0.1
+    )
+    assert centre.merges == learned.merges

@@ -1,0 +1,349 @@
+"""The report: the numbers of metrics.json, stable bytes, and names that cannot break out."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+from PIL import Image
+
+from dacr.config import load_params
+from dacr.data.sources.upstream import SAMPLE, WHOLE
+from dacr.errors import UserError
+from dacr.evaluation.charts import Bar, Line, bar_chart, line_chart, scatter, ticks
+from dacr.evaluation.files import read_history, read_predictions, read_schedule
+from dacr.evaluation.paper import Comparison, compare
+from dacr.evaluation.pictures import matrix_png
+from dacr.evaluation.plots import read_tables, write_tables
+from dacr.evaluation.report import read_provenance, reproduce_command, write_provenance
+from dacr.evaluation.result_sections import confusion
+from dacr.paper.spec import load_paper
+from stages.params import compose
+from tests.synthetic_run import RULES, SyntheticRun, make_report, rerun
+
+
+class Page(HTMLParser):
+    """What a test asks of a page: metrics, ids, addresses, tags."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.metrics: dict[str, str] = {}
+        self.ids: set[str] = set()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self._metric: str | None = None
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.tags.append(tag)
+        self.attributes |= set(values)
+        self.ids.add(values.get("id") or "")
+        self.addresses += [values[name] or "" for name in ("src", "href") if name in values]
+        self._metric = values.get("data-metric")
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+        if self._metric:
+            self.metrics[self._metric] = data
+            self._metric = None
+
+
+@pytest.fixture(scope="module")
+def ncd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_report(SyntheticRun("ncd"), tmp_path_factory.mktemp("ncd"))
+
+
+@pytest.fixture(scope="module")
+def nd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_report(SyntheticRun("nd", "replay"), tmp_path_factory.mktemp("nd"))
+
+
+def _metrics(page: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((page.parent / "metrics.json").read_text())
+    return content
+
+
+def test_every_number_of_the_page_is_the_one_of_metrics_json(ncd: Path) -> None:
+    shown, metrics = Page(ncd).metrics, _metrics(ncd)
+    assert {
+        "average_incremental_accuracy",
+        "final_accuracy",
+        "forgetting",
+        "worst_domain_accuracy",
+        "components_per_class",
+        "purity",
+    } <= set(shown)
+    for name, text in shown.items():
+        digits = 3 if name.startswith("purity") else 2
+        assert float(text) == pytest.approx(round(metrics[name], digits), abs=1e-9), name
+
+
+def test_sections_follow_the_method(ncd: Path, nd: Path) -> None:
+    assert {"mixture", "memory", "losses", "embedding"} <= Page(ncd).ids
+    assert "mixture" not in Page(nd).ids
+    assert not {"components_per_class", "purity"} & set(Page(nd).metrics)
+    anchors = {address[1:] for address in Page(ncd).addresses if address.startswith("#")}
+    assert anchors <= Page(ncd).ids
+
+
+def test_nothing_is_loaded_from_elsewhere(ncd: Path) -> None:
+    outside = [a for a in Page(ncd).addresses if not a.startswith(("data:", "#"))]
+    assert outside == ["provenance.js"]
+    assert not re.search(r"https?:|url\(|@import", ncd.read_text(encoding="utf-8"))
+
+
+def test_reruns_give_the_same_bytes_whatever_machine_and_time(tmp_path: Path) -> None:
+    page = make_report(SyntheticRun("nd"), tmp_path)
+    files = [page, page.parent / "metrics.json", *sorted((page.parent / "plots").iterdir())]
+    before = [file.read_bytes() for file in files]
+    note = {"stage": "learn", "session": 1, "seconds": 1.5, "processor": "quantum"}
+    (tmp_path / "runs/04/provenance-learn.json").write_text(json.dumps(note))
+    rerun(tmp_path)
+    assert [file.read_bytes() for file in files] == before
+    assert "quantum" in (page.parent / "provenance.js").read_text()
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "{{ 7 * 7 }}",
+    "NA",
+    "007",
+]
+
+
+def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
+    classes = HOSTILE + [f"class {i}" for i in range(5)]
+    domains = ["</svg><script>alert(3)</script>", "a & b", "'onload='x", "d"]
+    page = make_report(SyntheticRun("ncd", classes=classes, domains=domains), tmp_path)
+    own = Page(page)
+    assert own.tags.count("script") == 2  # provenance.js and our own
+    assert not {name for name in own.attributes if name.startswith("on")}
+    text = "".join(own.texts)
+    for name in classes + domains:
+        assert name in text
+
+
+def test_a_mixture_that_merges_nothing_is_reported(tmp_path: Path) -> None:
+    run = SyntheticRun("nd")
+    run.history["merges"] = []
+    run.history["memory"] = [{"session": 1, "class": 0, "component": 0, "count": 3}]
+    ids = Page(make_report(run, tmp_path)).ids
+    assert "mixture" in ids
+    assert "memory" not in ids  # the records do not say which images
+
+
+def test_many_classes_become_a_picture(tmp_path: Path) -> None:
+    names = [f"class {i}" for i in range(30)]
+    run = SyntheticRun("nd", classes=names, test_per_pair=2, train_per_pair=4, epochs=1)
+    page = make_report(run, tmp_path)
+    assert 'class="matrix"' in page.read_text(encoding="utf-8")
+    table = pd.DataFrame({"actual": names, "predicted": [*names[1:], names[0]]})
+    section = confusion(table, names)
+    assert section.grid is None
+    assert section.most_confused[0] == ("class 0", "class 1", 100.0)
+
+
+def test_matrix_picture_has_a_pixel_an_entry(tmp_path: Path) -> None:
+    (tmp_path / "m.png").write_bytes(matrix_png([[100.0, 0.0], [25.0, 75.0]]))
+    opacity = np.asarray(Image.open(tmp_path / "m.png"))[..., 3]
+    assert opacity.tolist() == [[255, 0], [128, 221]]
+
+
+def test_a_single_session_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RULES, "nd", {"sessions": 1, "domains_per_session": [1]})
+    run = SyntheticRun("nd", domains=["only"])
+    run.params["schedule"] |= {"sessions": {"01": {"index": 1, "prev": "00"}}, "last": "01"}
+    page = make_report(run, tmp_path)
+    assert Page(page).metrics["forgetting"] == "0.00"
+
+
+def test_command_composes_the_very_parameters(tmp_path: Path) -> None:
+    choice = [
+        "split=nd",
+        "method=der_dacr",
+        "train.epochs=3",
+        "memory.size=7",
+        "seed=5",
+        "schedule.seed=4",
+    ]
+    compose(choice, tmp_path / "a.yaml")
+    params = load_params(tmp_path / "a.yaml").model_dump(mode="json", by_alias=True)
+    words = shlex.split(reproduce_command(params).replace("\\\n", ""))
+    assert words[:3] == ["dvc", "exp", "run"]
+    assert set(words[3::2]) == {"-S"}
+    compose(words[4::2], tmp_path / "b.yaml")
+    assert load_params(tmp_path / "b.yaml").model_dump(mode="json", by_alias=True) == params
+
+
+# -- beside the paper -------------------------------------------------------------------------
+
+
+def _compare(
+    tmp_path: Path, *choice: str, paper: dict[str, int] | None = None, kind: str = WHOLE
+) -> Comparison:
+    compose(list(choice), tmp_path / "params.yaml")
+    params = load_params(tmp_path / "params.yaml").model_dump(mode="json", by_alias=True)
+    benchmark: dict[str, Any] = {"counts": {"train": 50_000, "test": 10_000}, "paper": paper}
+    benchmark |= {"origins": {"cifar100": {"kind": kind}}}
+    return compare(load_paper(), params, benchmark)
+
+
+def test_the_papers_own_settings_are_comparable(tmp_path: Path) -> None:
+    same = _compare(tmp_path, "benchmark=icifar20", "split=ncd", "method=der_dacr")
+    assert same.reason is None
+    assert same.values["average_incremental_accuracy"] == 82.11
+    assert same.values["final_accuracy"] == 76.40
+    assert same.values["forgetting"] == -1.79
+    assert same.method == "DER w/ ours"
+    assert len(same.table) == 10
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        (["train.epochs=20"], "train.epochs 20 (paper 200)"),
+        (["reduction.delta=0.5"], "reduction.delta 0.5 (paper 0.7)"),
+        (["data.per_pair=10"], "data.per_pair 10 (paper none)"),
+        (["benchmark=idigits_mini"], "embedded data"),
+        (["split=nd3", "method=der"], None),
+    ],
+)
+def test_other_settings_are_named(tmp_path: Path, choice: list[str], reason: str | None) -> None:
+    base = ["benchmark=icifar20", "split=ncd", "method=der_dacr"]
+    given = {word.split("=")[0] for word in choice}
+    found = _compare(tmp_path, *(w for w in base if w.split("=")[0] not in given), *choice).reason
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_a_data_set_of_another_size_is_named(tmp_path: Path) -> None:
+    choice = "benchmark=icifar20", "split=nc", "method=der"
+    assert _compare(tmp_path, *choice, paper={"train": 50_000}).reason is None
+    other = _compare(tmp_path, *choice, paper={"train": 60_000}).reason
+    assert "50000 train images (paper 60000)" in str(other)
+    sample = _compare(tmp_path, *choice, kind=SAMPLE).reason
+    assert sample == "cifar100: mirror sample, not the official split"
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def test_tables_read_back_as_written(tmp_path: Path) -> None:
+    table = pd.DataFrame({"session": [1, 2], "domain": ["NA", "007"], "accuracy": [50.0, 66.6667]})
+    write_tables({"domain_accuracy": table}, tmp_path)
+    pd.testing.assert_frame_equal(
+        read_tables(tmp_path)["domain_accuracy"], table, check_dtype=False
+    )
+
+
+def test_damaged_inputs_are_one_line(tmp_path: Path) -> None:
+    parquet, history, schedule = tmp_path / "p.parquet", tmp_path / "h.json", tmp_path / "s.csv"
+    with pytest.raises(UserError, match="is missing; run `dvc repro consolidate`"):
+        read_predictions(parquet)
+    parquet.write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(UserError, match=r"is damaged .*run `dvc repro -f consolidate`"):
+        read_predictions(parquet)
+    pd.DataFrame({"session": [1]}).to_parquet(parquet)
+    with pytest.raises(UserError, match="no column component, domain, id"):
+        read_predictions(parquet)
+    history.write_text('{"losses": [')
+    with pytest.raises(UserError, match="is damaged"):
+        read_history(history)
+    history.write_text("[]")
+    with pytest.raises(UserError, match="no losses, memory"):
+        read_history(history)
+    schedule.write_text("session,class,domain,new_class\n1,0,x,1\n")
+    with pytest.raises(UserError, match=r"domain: not whole numbers.*`dvc repro -f split`"):
+        read_schedule(schedule)
+
+
+def test_provenance_is_sorted_and_survives_damage(tmp_path: Path) -> None:
+    for session, stage in ((1, "consolidate"), (1, "learn"), (2, "learn")):
+        folder = tmp_path / f"{session:02d}"
+        folder.mkdir(exist_ok=True)
+        note = {"stage": stage, "session": session, "processor": "</script>\u2028"}
+        (folder / f"provenance-{stage}.json").write_text(json.dumps(note))
+    (tmp_path / "02/provenance-consolidate.json").write_text('{"stage": "cons')
+    records = read_provenance(tmp_path)
+    assert [(r["session"], r["stage"]) for r in records] == [
+        (1, "learn"),
+        (1, "consolidate"),
+        (2, "learn"),
+    ]
+    write_provenance(tmp_path / "provenance.js", records)
+    script = (tmp_path / "provenance.js").read_text()
+    assert script.isascii()
+    content = script.removeprefix("window.DACR_PROVENANCE = ").removesuffix(";\n")
+    assert json.loads(content) == records
+
+
+# -- charts -----------------------------------------------------------------------------------
+
+
+@given(st.floats(-1e4, 1e4), st.floats(0, 1e4))
+def test_ticks_cover_the_range_in_few_even_steps(low: float, span: float) -> None:
+    found = ticks(low, low + span)
+    assert found[0] <= low + 1e-6 * max(1, abs(low))
+    assert found[-1] >= low + span - 1e-6 * max(1, abs(low), span)
+    assert 2 <= len(found) <= 12
+    steps = np.diff(found)
+    assert np.allclose(steps, steps[0])
+
+
+def _elements(chart: Markup, tag: str) -> list[ElementTree.Element]:
+    return list(ElementTree.fromstring(str(chart)).iter(tag))
+
+
+def test_points_lie_where_the_axis_says() -> None:
+    lines = [Line("<b>", [(1, 0.0), (2, 50.0), (3, 100.0)], 0)]
+    axis = {"x_name": "session", "y_name": "%", "x_labels": [(1, "1")]}
+    chart = line_chart(lines, label="a & b", y_range=(0, 100), **axis)  # type: ignore[arg-type]
+    places = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in _elements(chart, "circle")]
+    (x1, y1), (x2, y2), (x3, y3) = places
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
+    assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
+    labels = {t.text: float(t.attrib["y"]) for t in _elements(chart, "text") if "y" in t.attrib}
+    assert labels["0"] - 4 == pytest.approx(y1, abs=0.2)
+    titles = [t.text for t in _elements(chart, "title")]
+    assert titles[1] == "<b>, session 2: 50"
+
+
+def test_stacked_bars_stand_on_each_other() -> None:
+    groups = [("1", [Bar("a", 3, 0), Bar("b", 1, 1)]), ("2", [Bar("a", 2, 0), Bar("b", 2, 1)])]
+    chart = bar_chart(groups, label="", x_name="s", y_name="n", stacked=True)
+    first, second, third, _ = (
+        {k: float(v) for k, v in r.attrib.items() if k in ("x", "y", "width", "height")}
+        for r in _elements(chart, "rect")
+    )
+    assert second["y"] + second["height"] == pytest.approx(first["y"], abs=0.2)
+    assert first["height"] == pytest.approx(3 * second["height"], abs=0.5)
+    assert first["x"] + first["width"] < third["x"]
+    beside = bar_chart(groups, label="", x_name="s", y_name="n", stacked=False)
+    left, right = _elements(beside, "rect")[:2]
+    end = float(left.attrib["x"]) + float(left.attrib["width"])
+    assert end == pytest.approx(float(right.attrib["x"]), abs=0.2)
+
+
+def test_scatter_keeps_shape_and_colour_of_absent_groups() -> None:
+    groups = [("gone", []), ("here", [(0.0, 0.0), (2.0, 0.0), (2.0, 1.0)])]
+    (path,) = _elements(scatter(groups, label=""), "path")
+    assert path.attrib["style"] == "color:var(--c1)"
+    (ax, ay), (bx, by), (cx, cy) = (
+        (float(x), float(y)) for x, y in re.findall(r"M(\S+) (\S+?)h0", path.attrib["d"])
+    )
+    assert (bx - ax, by - ay) == (pytest.approx(2 * (cy - by), abs=2), 0)
+    assert cx == bx

@@ -1,0 +1,194 @@
+"""Sharing as docs/sharing.md tells it: real remotes, real clones, and what goes wrong with them."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.tiny_project import commit, make_project, run
+
+# moto is a server of S3's protocol; it listens on loopback, inside this process.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory):
+    """A finished run, pushed: git to a bare repository, artifacts to a folder."""
+    folder = tmp_path_factory.mktemp("team")
+    make_project(folder / "mine")
+    run(folder, "git", "init", "-q", "--bare", "-b", "main", "origin.git")
+    run(folder / "mine", "git", "remote", "add", "origin", str(folder / "origin.git"))
+    run(folder / "mine", "dvc", "remote", "add", "-q", "-d", "team", str(folder / "store"))
+    commit(folder / "mine", "remote")
+    run(folder / "mine", "dvc", "push", "-q")
+    run(folder / "mine", "git", "push", "-q", "-u", "origin", "main")
+    return folder
+
+
+@pytest.fixture
+def colleague(team, tmp_path):
+    """A fresh clone elsewhere, whose DVC shares nothing with ours but the remote."""
+    run(tmp_path, "git", "clone", "-q", str(team / "origin.git"), "theirs")
+    for name in ("user.email", "user.name"):
+        run(tmp_path / "theirs", "git", "config", name, "colleague@example.org")
+    return tmp_path / "theirs"
+
+
+def the_object(store: Path, project: Path, out: str) -> Path:
+    """Where a remote or cache keeps an out that is one file."""
+    stages = yaml.safe_load((project / "dvc.lock").read_text())["stages"].values()
+    (md5,) = {o["md5"] for stage in stages for o in stage["outs"] if o["path"] == out}
+    return store / "files/md5" / md5[:2] / md5[2:]
+
+
+def overwrite(path: Path) -> None:
+    """Other bytes of the same length, in a file that DVC protects."""
+    content = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+
+def test_a_colleague_pulls_and_no_stage_runs(colleague):
+    run(colleague, "dvc", "pull", "-q")
+    # Python leaves compiled code beside the sources; that is no change of them.
+    run(colleague, "python", "-c", "import dacr.learning.learn, dacr.evaluation.report")
+    assert list(colleague.glob("dacr/learning/__pycache__/*.pyc"))
+    output = run(colleague, "dvc", "repro")
+    assert "Running stage" not in output
+    assert output.count("didn't change, skipping") == 10
+    assert "up to date" in run(colleague, "dvc", "status")
+    assert run(colleague, "git", "status", "--short") == ""
+    verified = run(colleague, "python", "-m", "dacr", "verify")
+    assert "equal to the committed run" in verified
+    assert verified.splitlines()[-1] == "verified"
+
+
+def test_an_experiment_with_another_split_travels(team, colleague):
+    mine = team / "mine"
+    run(mine, "dvc", "exp", "run", "-q", "-n", "single", "-S", "benchmark=tiny", "-S", "split=one")
+    metrics = (mine / "reports/metrics.json").read_bytes()
+    page = (mine / "reports/index.html").read_bytes()
+    run(mine, "dvc", "exp", "push", "-q", "origin", "single")
+    run(mine, "git", "checkout", "-q", "--force", "main")
+    run(mine, "dvc", "checkout", "-q", "--force")
+
+    run(colleague, "dvc", "exp", "pull", "-q", "origin", "single")
+    run(colleague, "dvc", "exp", "apply", "single")
+    run(colleague, "dvc", "pull", "-q")
+    assert (colleague / "reports/metrics.json").read_bytes() == metrics
+    assert (colleague / "reports/index.html").read_bytes() == page
+    assert len(json.loads(metrics)["accuracy_by_session"]) == 1
+    assert "Running stage" not in run(colleague, "dvc", "repro")
+    verified = run(colleague, "python", "-m", "dacr", "verify")
+    assert "other parameters" in verified
+    assert "not comparable" in verified
+
+
+def test_an_object_missing_from_the_remote_is_named(team, colleague):
+    lost = the_object(team / "store", colleague, "runs/01/state.safetensors")
+    lost.rename(lost.with_suffix(".away"))
+    try:
+        output = run(colleague, "dvc", "pull", ok=False)
+        assert "runs/01/state.safetensors" in output
+        verified = run(colleague, "python", "-m", "dacr", "verify", ok=False)
+        assert "runs/01/state.safetensors of consolidate@01 is missing" in verified
+        # Whoever still has the bytes brings the object back.
+        run(team / "mine", "dvc", "push", "-q")
+        assert lost.exists()
+    finally:
+        lost.with_suffix(".away").rename(lost)
+    run(colleague, "dvc", "pull", "-q")
+    run(colleague, "python", "-m", "dacr", "verify")
+
+
+def test_a_damaged_object_of_a_folder_is_refused(team, colleague):
+    damaged = the_object(team / "store", colleague, "runs/02/predictions.parquet")
+    whole = damaged.read_bytes()
+    overwrite(damaged)
+    output = run(colleague, "dvc", "pull", ok=False)
+    assert "runs/02/predictions.parquet" in output
+    verified = run(colleague, "python", "-m", "dacr", "verify", ok=False)
+    assert "runs/02/predictions.parquet of consolidate@02 is missing" in verified
+    damaged.parent.mkdir(exist_ok=True)
+    damaged.unlink(missing_ok=True)
+    damaged.write_bytes(whole)
+
+
+@pytest.fixture(scope="module")
+def s3():
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def test_s3_keeps_a_run_and_damage_there_is_caught(team, tmp_path, s3):
+    client = bucket_client(s3)
+    client.create_bucket(Bucket="bucket")
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for clone in (mine, theirs):
+        run(tmp_path, "git", "clone", "-q", str(team / "origin.git"), clone.name)
+        run(clone, "dvc", "remote", "add", "-q", "--local", "-d", "s3", "s3://bucket/dacr")
+        run(clone, "dvc", "remote", "modify", "-q", "--local", "s3", "endpointurl", s3)
+    run(mine, "dvc", "pull", "-q", "-r", "team")
+    run(mine, "dvc", "push", "-q", env=CREDENTIALS)
+    run(theirs, "dvc", "pull", "-q", env=CREDENTIALS)
+    assert "Running stage" not in run(theirs, "dvc", "repro")
+    assert run(theirs, "python", "-m", "dacr", "verify").splitlines()[-1] == "verified"
+
+    predictions = the_object(Path(), theirs, "runs/02/predictions.parquet")
+    content = client.get_object(Bucket="bucket", Key=f"dacr/{predictions}")["Body"].read()
+    flipped = bytes([content[0] ^ 1]) + content[1:]
+    client.put_object(Bucket="bucket", Key=f"dacr/{predictions}", Body=flipped)
+    forget(theirs)
+    # DVC believes a bucket unless told otherwise: it pulls the damage and sees nothing …
+    run(theirs, "dvc", "pull", "-q", env=CREDENTIALS)
+    assert "up to date" in run(theirs, "dvc", "status")
+    # … but we look at the bytes.
+    verified = run(theirs, "python", "-m", "dacr", "verify", ok=False)
+    assert "runs/02/predictions.parquet of consolidate@02 is not what the run made" in verified
+    assert "runs/02/predictions.parquet of consolidate@02 is damaged in the cache" in verified
+    # With `verify`, as docs/sharing.md advises, DVC itself refuses the object.
+    forget(theirs)
+    run(theirs, "dvc", "remote", "modify", "-q", "--local", "s3", "verify", "true")
+    output = run(theirs, "dvc", "pull", ok=False, env=CREDENTIALS)
+    assert "runs/02/predictions.parquet" in output
+    assert not (theirs / "runs/02/predictions.parquet").exists()
+
+
+def forget(clone: Path) -> None:
+    """A clone that never pulled."""
+    for folder in (".dvc/cache", ".dvc/tmp", "runs"):
+        shutil.rmtree(clone / folder)
+
+
+def test_no_secret_is_in_what_a_failing_remote_says(colleague, s3):
+    secret = CREDENTIALS | {"AWS_SECRET_ACCESS_KEY": "very-secret-key"}
+    run(colleague, "dvc", "remote", "add", "-q", "--local", "-d", "s3", "s3://nowhere/dacr")
+    run(colleague, "dvc", "remote", "modify", "-q", "--local", "s3", "endpointurl", s3)
+    output = run(colleague, "dvc", "pull", "-v", "build", ok=False, env=secret)
+    assert "nowhere" in output
+    assert "very-secret-key" not in output
+
+
+def bucket_client(endpoint: str) -> Any:
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    )

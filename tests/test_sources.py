@@ -1,0 +1,843 @@
+"""Every source, from small files in exactly its upstream format."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import os
+import struct
+import tarfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.io import savemat
+
+import dacr.torchvision_compat  # noqa: F401
+from dacr.data.archives import read_npz
+from dacr.data.download import Unreachable
+from dacr.data.sources import Sample, Source, get_source
+from dacr.data.sources.cifar100 import Cifar100
+from dacr.data.sources.domainnet import (
+    DOMAINS,
+    DomainNet,
+    DomainNetOptions,
+    choice_figures,
+    choose_classes,
+)
+from dacr.data.sources.mnist import Mnist
+from dacr.data.sources.mnist_m import MnistM
+from dacr.data.sources.options import held_out
+from dacr.data.sources.svhn import Svhn
+from dacr.data.sources.syn import Syn
+from dacr.data.sources.upstream import Published, UpstreamDigits, parse_published, published_sources
+from dacr.data.sources.usps import Usps
+from dacr.errors import UserError
+from tests import python2_pickle
+from tests.loopback import Server, running_server
+
+DATASETS = Path(__file__).parents[2] / "shared" / "datasets"
+needs_datasets = pytest.mark.skipif(
+    not DATASETS.is_dir(), reason="needs ../shared/datasets, real samples of the data sets"
+)
+Files = dict[str, bytes]
+Digits = dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("DACR_MIRROR", raising=False)
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    monkeypatch.setenv("DACR_MIRROR", str(folder))
+    return folder
+
+
+def publish(server: Server, counts: tuple[int, int], *releases: Files) -> Published:
+    """Serve the files of each release, and describe them as ``conf/sources.yaml`` does."""
+    table = []
+    for number, release in enumerate(releases):
+        entry = {}
+        for name, data in release.items():
+            address = server.serve(f"/{number}/{name}", data)
+            checksum = f"md5:{hashlib.md5(data).hexdigest()}"
+            entry[name] = {"addresses": [address], "size": len(data), "checksum": checksum}
+        table.append(entry)
+    return parse_published(
+        {"counts": dict(zip(("train", "test"), counts, strict=True)), "releases": table}
+    )
+
+
+def digits(shape: tuple[int, ...], train: int = 23, test: int = 11) -> Digits:
+    """Random images of every digit, 0 among them."""
+    rng = np.random.default_rng(0)
+    return {
+        part: (
+            rng.integers(0, 256, (count, *shape), dtype=np.uint8),
+            np.arange(count, dtype=np.int64) % 10,
+        )
+        for part, count in (("train", train), ("test", test))
+    }
+
+
+def assert_same(source: Source, folder: Path, expected: Digits) -> None:
+    samples = list(source.read(folder))
+    for part, (images, labels) in expected.items():
+        of_part = [sample for sample in samples if sample.part == part]
+        np.testing.assert_array_equal([sample.image for sample in of_part], images)
+        assert [sample.label for sample in of_part] == labels.tolist()
+    assert {sample.domain for sample in samples} == {source.name}
+    assert len({sample.source_id for sample in samples}) == len(samples)
+    assert all(sample.image.flags.c_contiguous for sample in samples)
+
+
+# The upstream formats ----------------------------------------------------------------------------
+
+
+def idx(array: NDArray[Any]) -> bytes:
+    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    return gzip.compress(header + array.astype(np.uint8).tobytes(), mtime=0)
+
+
+def mnist_files(content: Digits) -> Files:
+    prefixes = {"train": "train", "test": "t10k"}
+    return {
+        f"{prefixes[part]}-{kind}-ubyte.gz": idx(array)
+        for part, (images, labels) in content.items()
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels))
+    }
+
+
+def matlab(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
+    """SVHN's layout: X of H×W×3×N, y of N×1 in which 10 stands for the digit 0."""
+    buffer = io.BytesIO()
+    y = np.where(labels == 0, 10, labels).astype(np.uint8)[:, None]
+    savemat(buffer, {"X": np.moveaxis(images, 0, 3), "y": y}, do_compression=True)
+    return buffer.getvalue()
+
+
+def tensors(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save((torch.from_numpy(images), torch.from_numpy(labels)), buffer)
+    return buffer.getvalue()
+
+
+def tar_gz(members: Files) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def zipped(members: Files) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def svhn_files(content: Digits) -> Files:
+    return {f"{part}_32x32.mat": matlab(*arrays) for part, arrays in content.items()}
+
+
+def mnist_m_files(content: Digits) -> Files:
+    return {
+        f"mnist_m_{part}.pt.tar.gz": tar_gz({f"mnist_m_{part}.pt": tensors(*arrays)})
+        for part, arrays in content.items()
+    }
+
+
+def syn_matlab(content: Digits) -> Files:
+    return {f"synth_{part}_32x32.mat": matlab(*arrays) for part, arrays in content.items()}
+
+
+def syn_zip(content: Digits) -> Files:
+    return {"SynthDigits.zip": zipped(syn_matlab(content))}
+
+
+def syn_tensors(content: Digits) -> Files:
+    return {
+        f"synth_{part}.pt.gz": gzip.compress(tensors(*arrays), mtime=0)
+        for part, arrays in content.items()
+    }
+
+
+FORMATS = [
+    (Mnist, (28, 28), mnist_files),
+    (Svhn, (32, 32, 3), svhn_files),
+    (MnistM, (28, 28, 3), mnist_m_files),
+    (Syn, (32, 32, 3), syn_matlab),
+    (Syn, (32, 32, 3), syn_zip),
+    (Syn, (32, 32, 3), syn_tensors),
+]
+formats = pytest.mark.parametrize(
+    ("kind", "shape", "make"), FORMATS, ids=[make.__name__ for _, _, make in FORMATS]
+)
+
+
+@formats
+def test_digits_over_http(
+    server: Server, raw: Path, kind: type[UpstreamDigits], shape: tuple[int, ...], make: Any
+) -> None:
+    content = digits(shape)
+    source = kind(publish(server, (23, 11), make(content)))
+    source.fetch(raw)
+    assert_same(source, raw, content)
+    facts = source.facts(raw)
+    assert facts["kind"] == "published set"
+    assert facts["counts"] == {"train": 23, "test": 11}
+    assert set(facts["files"]) == set(make(content))
+
+
+@formats
+def test_digits_from_upstream_files_in_a_mirror(
+    raw: Path, mirror: Path, kind: type[UpstreamDigits], shape: tuple[int, ...], make: Any
+) -> None:
+    content = digits(shape)
+    files = make(content)
+    for name, data in files.items():
+        (mirror / name).write_bytes(data)
+    entry = {name: {"addresses": [], "size": None, "checksum": None} for name in files}
+    counts = {"train": 23, "test": 11}
+    source = kind(parse_published({"counts": counts, "releases": [entry]}))
+    source.fetch(raw)
+    assert_same(source, raw, content)
+    name, data = next(iter(files.items()))
+    record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert source.facts(raw)["files"][name] == record | {"checked_against": None}
+
+
+@pytest.mark.parametrize("kind", [Mnist, Svhn, MnistM, Syn, Usps])
+def test_a_sample_from_a_mirror_is_called_a_sample(
+    raw: Path, mirror: Path, kind: type[UpstreamDigits]
+) -> None:
+    content = digits((28, 28))
+    arrays = {
+        f"{part}_{key}": array
+        for part, pair in content.items()
+        for key, array in zip("xy", pair, strict=True)
+    }
+    np.savez_compressed(mirror / f"{kind.name}.npz", **arrays)
+    source = kind()
+    source.fetch(raw)
+    assert_same(source, raw, content)
+    facts = source.facts(raw)
+    assert facts["kind"] == "mirror sample, not the official split"
+    assert facts["counts"] == {"train": 23, "test": 11}
+    assert facts["published_counts"] == published_sources()[kind.name].counts
+
+
+def test_whole_upstream_files_in_a_mirror_go_before_its_sample(raw: Path, mirror: Path) -> None:
+    content = digits((28, 28))
+    files = mnist_files(content)
+    for name, data in files.items():
+        (mirror / name).write_bytes(data)
+    np.savez(mirror / "mnist.npz", train_x=np.zeros((1, 28, 28), np.uint8))
+    entry = {name: {"addresses": [], "size": None, "checksum": None} for name in files}
+    source = Mnist(parse_published({"counts": None, "releases": [entry]}))
+    source.fetch(raw)
+    assert_same(source, raw, content)
+
+
+def test_usps_without_a_mirror_says_what_to_do(raw: Path) -> None:
+    with pytest.raises(UserError, match=r"usps has no public address.*usps\.npz.*DACR_MIRROR"):
+        Usps().fetch(raw)
+
+
+def test_what_is_fetched_does_not_depend_on_when(server: Server, tmp_path: Path) -> None:
+    origins = []
+    for run in ("one", "two"):
+        folder = tmp_path / run
+        folder.mkdir()
+        Mnist(publish(server, (23, 11), mnist_files(digits((28, 28))))).fetch(folder)
+        origins.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert origins[0] == origins[1]
+    text = origins[0]["ORIGIN.json"].decode()
+    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
+
+
+def test_the_next_release_is_taken_when_one_is_gone(server: Server, raw: Path) -> None:
+    content = digits((32, 32, 3))
+    published = publish(server, (23, 11), syn_matlab(content), syn_zip(content))
+    del server.pages["/0/synth_test_32x32.mat"]
+    source = Syn(published)
+    source.fetch(raw)
+    assert sorted(file.name for file in raw.iterdir()) == ["ORIGIN.json", "SynthDigits.zip"]
+    assert_same(source, raw, content)
+
+
+def test_when_every_release_is_gone_all_are_named(server: Server, raw: Path) -> None:
+    content = digits((32, 32, 3))
+    published = publish(server, (23, 11), syn_matlab(content), syn_zip(content))
+    server.pages.clear()
+    with pytest.raises(Unreachable, match=r"synth_train_32x32\.mat.* — or SynthDigits\.zip"):
+        Syn(published).fetch(raw)
+    assert list(raw.iterdir()) == []
+
+
+def test_another_smaller_data_set_under_the_same_name_is_refused(server: Server, raw: Path) -> None:
+    content = digits((32, 32, 3), train=20, test=10)
+    source = Syn(publish(server, (479_400, 9_553), syn_tensors(content)))
+    with pytest.raises(UserError, match=r"20 / 10 .*published set 479,400 / 9,553.*another data"):
+        source.fetch(raw)
+    assert not (raw / "ORIGIN.json").exists()
+
+
+@pytest.mark.parametrize("damage", ["label", "short", "type"])
+def test_arrays_that_do_not_fit_are_refused(server: Server, raw: Path, damage: str) -> None:
+    content = digits((28, 28, 3))
+    images, labels = content["test"]
+    match damage:
+        case "label":
+            content["test"] = images, labels + 1
+        case "short":
+            content["test"] = images, labels[:-1]
+        case "type":
+            content["test"] = images.astype(np.float32), labels
+    with pytest.raises(UserError, match="mnist_m: test"):
+        MnistM(publish(server, (23, 11), mnist_m_files(content))).fetch(raw)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\0", struct.pack(">HBBI", 0, 8, 1, 5) + b"1234", b"\0\0\x0d\x01" + bytes(8)]
+)
+def test_a_wrong_idx_file_is_refused(server: Server, raw: Path, data: bytes) -> None:
+    files = mnist_files(digits((28, 28))) | {"t10k-labels-idx1-ubyte.gz": gzip.compress(data)}
+    with pytest.raises(UserError, match=r"t10k-labels-idx1-ubyte\.gz is (not an idx|cut off)"):
+        Mnist(publish(server, (23, 11), files)).fetch(raw)
+
+
+@pytest.mark.parametrize("data", [b"", b"MATLAB 5.0 but not really", b"x" * 500])
+def test_a_wrong_matlab_file_is_refused(server: Server, raw: Path, data: bytes) -> None:
+    files = svhn_files(digits((32, 32, 3))) | {"test_32x32.mat": data}
+    with pytest.raises(UserError, match=r"test_32x32\.mat is not a MATLAB file"):
+        Svhn(publish(server, (23, 11), files)).fetch(raw)
+
+
+def test_matlab_images_are_not_all_copied(server: Server, raw: Path) -> None:
+    source = Svhn(publish(server, (23, 11), svhn_files(digits((32, 32, 3)))))
+    source.fetch(raw)
+    images, _ = source.arrays(raw, "train")
+    assert not images.flags.owndata
+
+
+# CIFAR-100 ---------------------------------------------------------------------------------------
+
+FINE = ["whale", "ant", "shark", "bee", "trout", "cockroach"]
+COARSE = ["fish", "insects"]
+
+
+def cifar_part(count: int) -> dict[str, Any]:
+    fine = [i % len(FINE) for i in range(count)]
+    data = np.random.default_rng(count).integers(0, 256, (count, 3072), dtype=np.uint8)
+    return {
+        "filenames": [f"{i}.png" for i in range(count)],
+        "batch_label": "training batch 1 of 1",
+        "fine_labels": fine,
+        "coarse_labels": [label % 2 for label in fine],
+        "data": data,
+    }
+
+
+def cifar_files() -> tuple[Files, dict[str, dict[str, Any]]]:
+    parts = {"train": cifar_part(24), "test": cifar_part(12)}
+    meta = {"fine_label_names": FINE, "coarse_label_names": COARSE}
+    members = {
+        f"cifar-100-python/{name}": python2_pickle.dumps(content)
+        for name, content in {"meta": meta, **parts}.items()
+    }
+    members["cifar-100-python/file.txt~"] = b""
+    return {"cifar-100-python.tar.gz": tar_gz(members)}, parts
+
+
+def test_cifar_subclasses_are_the_domains_of_superclasses(server: Server, raw: Path) -> None:
+    files, parts = cifar_files()
+    source = Cifar100(publish(server, (24, 12), files))
+    source.fetch(raw)
+    assert source.class_names(raw) == COARSE
+    # Alphabetically: shark < trout < whale are fish, ant < bee < cockroach insects.
+    place = {"shark": 1, "trout": 2, "whale": 3, "ant": 1, "bee": 2, "cockroach": 3}
+    samples = list(source.read(raw))
+    rows = [(part, i) for part in ("train", "test") for i in range(len(parts[part]["fine_labels"]))]
+    assert len(samples) == len(rows)
+    for sample, (part, i) in zip(samples, rows, strict=True):
+        batch = parts[part]
+        assert sample.part == part
+        assert sample.label == batch["coarse_labels"][i]
+        assert sample.domain == f"subclass {place[FINE[batch['fine_labels'][i]]]}"
+        red, green, blue = batch["data"][i].reshape(3, 32, 32)
+        np.testing.assert_array_equal(sample.image, np.dstack([red, green, blue]))
+
+
+def test_a_cifar_pickle_with_code_in_it_is_refused(server: Server, raw: Path) -> None:
+    files, _ = cifar_files()
+    with tarfile.open(fileobj=io.BytesIO(files["cifar-100-python.tar.gz"])) as archive:
+        members = {m.name: archive.extractfile(m).read() for m in archive}
+    members["cifar-100-python/test"] = b"\x80\x02cposix\nsystem\nU\x0atouch evil\x85R."
+    hostile = {"cifar-100-python.tar.gz": tar_gz(members)}
+    with pytest.raises(UserError, match=r"plain arrays \(posix\.system\)"):
+        Cifar100(publish(server, (24, 12), hostile)).fetch(raw)
+
+
+# DomainNet ---------------------------------------------------------------------------------------
+
+#           clipart infograph painting quickdraw real sketch
+NUMBERS = {
+    "zebra": [9, 9, 9, 9, 9, 9],
+    "ant": [1, 90, 9, 9, 9, 9],
+    "The_Eiffel_Tower": [5, 5, 5, 5, 5, 5],
+    "t-shirt": [8, 8, 0, 8, 8, 8],
+    "bee": [5, 5, 5, 5, 5, 6],
+}
+
+
+def domainnet_lists() -> Files:
+    """The twelve lists in the published layout; every pair has one test image."""
+    lists = {}
+    labels = {name: label for label, name in enumerate(sorted(NUMBERS))}
+    for column, domain in enumerate(DOMAINS):
+        for part in ("train", "test"):
+            lines = [
+                f"{domain}/{name}/{domain}_{part}_{i:06d}.jpg {labels[name]}"
+                for name, numbers in NUMBERS.items()
+                for i in range(numbers[column] if part == "train" else 1)
+            ]
+            lists[f"{domain}_{part}.txt"] = "\n".join(lines).encode() + b"\n"
+    return lists
+
+
+def domainnet_files(domain: str) -> Files:
+    lists = domainnet_lists()
+    own = [lists[f"{domain}_{part}.txt"].decode().splitlines() for part in ("train", "test")]
+    images = {line.split()[0]: line.encode() for lines in own for line in lines}
+    images[f"{domain}/zebra/unlisted.jpg"] = b"unlisted"
+    keep = {f"{other}_train.txt" for other in DOMAINS} | {f"{domain}_test.txt"}
+    return {name: lists[name] for name in keep} | {f"{domain}.zip": zipped(images)}
+
+
+def domainnet(server: Server, domain: str, **options: Any) -> DomainNet:
+    column = DOMAINS.index(domain)
+    counts = (sum(numbers[column] for numbers in NUMBERS.values()), len(NUMBERS))
+    published = publish(server, counts, domainnet_files(domain))
+    return DomainNet(f"domainnet_{domain}", DomainNetOptions(**options), published)
+
+
+def test_domainnet_gives_the_chosen_classes_as_encoded_bytes(server: Server, raw: Path) -> None:
+    source = domainnet(server, "infograph", classes=3)
+    source.fetch(raw)
+    # By the smallest domain: zebra 9, bee 5 (31 in all), The_Eiffel_Tower 5 (30); ant 1, t-shirt 0.
+    assert source.class_names(raw) == ["bee", "The_Eiffel_Tower", "zebra"]
+    samples = list(source.read(raw))
+    assert Counter((sample.label, sample.part) for sample in samples) == {
+        (0, "train"): 5,
+        (1, "train"): 5,
+        (2, "train"): 9,
+        (0, "test"): 1,
+        (1, "test"): 1,
+        (2, "test"): 1,
+    }
+    assert {sample.domain for sample in samples} == {"infograph"}
+    for sample in samples:
+        assert isinstance(sample.image, bytes)
+        assert sample.image.decode().split()[0] == sample.source_id
+
+
+def test_both_rules_stand_beside_the_paper(server: Server, raw: Path) -> None:
+    source = domainnet(server, "clipart", classes=2, class_rule="total")
+    source.fetch(raw)
+    assert source.class_names(raw) == ["ant", "zebra"]
+    facts = source.facts(raw)
+    assert facts["class_rule"] == "total"
+    assert facts["class_choice"] == {
+        "paper": {"train_images": 132_673, "smallest_pair": 52},
+        "smallest_domain": {"train_images": 54 + 31, "smallest_pair": 5},
+        "total": {"train_images": 127 + 54, "smallest_pair": 1},
+    }
+    assert facts["kind"] == "published set"
+
+
+def test_an_image_missing_from_the_zip_is_named(server: Server, raw: Path) -> None:
+    source = domainnet(server, "real")
+    files = domainnet_files("real")
+    files["real.zip"] = zipped({"real/zebra/other.jpg": b""})
+    broken = DomainNet("domainnet_real", DomainNetOptions(), publish(server, (40, 5), files))
+    with pytest.raises(UserError, match=r"real\.zip does not hold 'real/.*' and \d+ more"):
+        broken.fetch(raw)
+    assert source.name == "domainnet_real"
+
+
+@pytest.mark.parametrize(
+    "line", ["real/zebra/a.jpg", "zebra/a.jpg 1", "../../../etc/passwd 1", "real/../a.jpg 1"]
+)
+def test_a_list_that_leads_elsewhere_is_refused(server: Server, raw: Path, line: str) -> None:
+    files = domainnet_files("real") | {"real_test.txt": line.encode()}
+    source = DomainNet("domainnet_real", DomainNetOptions(), publish(server, (1, 1), files))
+    with pytest.raises(UserError, match=r"real_test\.txt"):
+        source.fetch(raw)
+
+
+def test_more_classes_than_there_are_is_an_error(server: Server, raw: Path) -> None:
+    source = domainnet(server, "sketch", classes=6)
+    source.fetch(raw)
+    with pytest.raises(UserError, match="6 classes were asked for and DomainNet has 5"):
+        source.class_names(raw)
+
+
+@given(
+    st.dictionaries(
+        st.text("abc", min_size=1, max_size=3),
+        st.lists(st.integers(0, 4), min_size=6, max_size=6),
+        min_size=1,
+        max_size=8,
+    ),
+    st.data(),
+)
+def test_no_class_left_out_has_more_than_one_kept(
+    table: dict[str, list[int]], data: st.DataObject
+) -> None:
+    counts = {name: dict(zip(DOMAINS, numbers, strict=True)) for name, numbers in table.items()}
+    n = data.draw(st.integers(1, len(counts)))
+    for rule, size in (("smallest_domain", min), ("total", sum)):
+        kept = choose_classes(counts, rule, n)
+        assert len(kept) == n
+        assert kept == sorted(kept)
+        left_out = [size(table[name]) for name in table if name not in kept]
+        assert not left_out or max(left_out) <= min(size(table[name]) for name in kept)
+
+
+@needs_datasets
+def test_the_figures_of_the_official_lists() -> None:
+    with (DATASETS / "domainnet_counts.csv").open(encoding="utf-8") as file:
+        counts = {
+            row["class"]: {domain: round(float(row[f"{domain}_train"])) for domain in DOMAINS}
+            for row in csv.DictReader(file)
+        }
+    figures = choice_figures(counts, 100)
+    assert figures["smallest_domain"]["smallest_pair"] == 58
+    # Six classes of 58 compete for the last three places, which makes 137,124 to 137,532 images.
+    assert figures["smallest_domain"]["train_images"] == 137_532
+    assert figures["total"]["smallest_pair"] == 6
+    assert abs(figures["total"]["train_images"] - 146_970) < 50
+
+
+# A user's own images -----------------------------------------------------------------------------
+
+
+def encoded(mode: str, kind: str, value: int = 100) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (40, 30), value).convert(mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def make_folder(root: Path, count: int = 10) -> Path:
+    for domain in ("photo", "sketch"):
+        for name in ("cat", "dog"):
+            (root / domain / name).mkdir(parents=True)
+            for i in range(count):
+                path = root / domain / name / f"{i}.PNG"
+                path.write_bytes(encoded("RGB", "png", i))
+    return root
+
+
+def folder_source(path: Path, **options: object) -> Source:
+    return get_source("folder", {"folder": {"path": str(path), **options}})
+
+
+def test_a_folder_of_images_is_a_benchmark(tmp_path: Path, raw: Path) -> None:
+    root = make_folder(tmp_path / "own")
+    others = {
+        "a.jpg": ("CMYK", "jpeg"),
+        "b.jpeg": ("L", "jpeg"),
+        "c.webp": ("RGBA", "webp"),
+        "d.bmp": ("1", "bmp"),
+        "e.png": ("P", "png"),
+    }
+    for name, (mode, kind) in others.items():
+        (root / "photo" / "cat" / name).write_bytes(encoded(mode, kind))
+    (root / "photo" / "cat" / "notes.txt").write_text("not an image")
+    (root / "photo" / "README.md").write_text("not a class")
+    source = folder_source(root, test_fraction=0.2)
+    source.fetch(raw)
+    assert sorted(file.name for file in raw.iterdir()) == ["ORIGIN.json", "images.zip"]
+    assert source.class_names(raw) == ["cat", "dog"]
+    samples = list(source.read(raw))
+    assert Counter((s.domain, s.label, s.part) for s in samples) == {
+        ("photo", 0, "train"): 12,
+        ("photo", 0, "test"): 3,
+        ("photo", 1, "train"): 8,
+        ("photo", 1, "test"): 2,
+        ("sketch", 0, "train"): 8,
+        ("sketch", 0, "test"): 2,
+        ("sketch", 1, "train"): 8,
+        ("sketch", 1, "test"): 2,
+    }
+    for sample in samples:
+        assert sample.image == (root / sample.source_id).read_bytes()
+
+
+def test_a_frozen_folder_depends_only_on_names_and_bytes(tmp_path: Path) -> None:
+    archives = []
+    for run, moment in (("one", 1_000_000_000), ("two", 1_500_000_000)):
+        root = make_folder(tmp_path / run)
+        for file in root.rglob("*.PNG"):
+            os.utime(file, (moment, moment))
+            file.chmod(0o600 if run == "one" else 0o644)
+        raw = tmp_path / f"raw-{run}"
+        raw.mkdir()
+        folder_source(root).fetch(raw)
+        archives.append((raw / "images.zip").read_bytes())
+        with zipfile.ZipFile(raw / "images.zip") as archive:
+            assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
+    assert archives[0] == archives[1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [encoded("RGB", "jpeg")[:-200], b"", b"<html>not found</html>"],
+    ids=["cut", "empty", "page"],
+)
+def test_broken_images_are_named_and_refused_or_skipped(
+    tmp_path: Path, raw: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = make_folder(tmp_path / "own")
+    (root / "sketch" / "dog" / "broken.jpg").write_bytes(content)
+    with pytest.raises(UserError, match=r"1 broken images \(sketch/dog/broken\.jpg: .*=skip"):
+        folder_source(root).fetch(raw)
+    assert list(raw.iterdir()) == []
+    source = folder_source(root, broken="skip")
+    source.fetch(raw)
+    assert "skipped sketch/dog/broken.jpg: " in capsys.readouterr().out
+    assert source.facts(raw)["broken"] == ["sketch/dog/broken.jpg"]
+    assert len(list(source.read(raw))) == 40
+
+
+def test_a_folder_without_images_is_an_error(tmp_path: Path, raw: Path) -> None:
+    with pytest.raises(UserError, match="holds no images as domain/class"):
+        folder_source(tmp_path / "nowhere").fetch(raw)
+
+
+def test_a_relative_path_starts_at_the_project(tmp_path: Path, raw: Path) -> None:
+    make_folder(tmp_path / "root" / "own")
+    source = folder_source(Path("own"))
+    source.fetch(raw)
+    assert len(list(source.read(raw))) == 40
+
+
+@pytest.mark.parametrize("strings", [True, False])
+def test_an_npz_of_images_is_a_benchmark(tmp_path: Path, raw: Path, strings: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+    y, domain = np.arange(40) % 2 * 5 + 2, np.arange(40) // 20
+    named = (np.array(["dog", "ant"])[y // 5], np.array(["b", "a"])[domain])
+    np.savez(
+        tmp_path / "own.npz",
+        x=x,
+        y=named[0] if strings else y,
+        domain=named[1] if strings else domain,
+    )
+    source = get_source("npz", {"npz": {"path": str(tmp_path / "own.npz"), "test_fraction": 0.3}})
+    source.fetch(raw)
+    classes = source.class_names(raw)
+    assert classes == (["ant", "dog"] if strings else ["2", "7"])
+    samples = list(source.read(raw))
+    expected = named[0] if strings else y.astype(str)
+    assert [classes[sample.label] for sample in samples] == expected.tolist()
+    assert [s.domain for s in samples] == (named[1] if strings else domain.astype(str)).tolist()
+    np.testing.assert_array_equal([sample.image for sample in samples], x)
+    per_pair = Counter((s.label, s.domain) for s in samples if s.part == "test")
+    assert set(per_pair.values()) == {3}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"x": np.zeros((4, 8, 8), np.float32)}, "x is float32"),
+        ({"x": np.zeros((4, 8, 8, 4), np.uint8)}, "x is uint8"),
+        ({"y": np.zeros(3, int)}, "y is int64"),
+        ({"domain": np.zeros(4)}, "domain is float64"),
+        ({"domain": np.array([None] * 4)}, "allow_pickle"),
+        ({"domain": None}, "does not hold 'domain.npy'"),
+        (
+            {"x": np.zeros((0, 8, 8), np.uint8), "y": np.zeros(0, int), "domain": np.zeros(0, int)},
+            "holds no images",
+        ),
+    ],
+)
+def test_a_wrong_npz_is_refused(
+    tmp_path: Path, raw: Path, change: dict[str, Any], complaint: str
+) -> None:
+    good = {"x": np.zeros((4, 8, 8), np.uint8), "y": np.arange(4), "domain": np.arange(4)}
+    arrays = {name: array for name, array in (good | change).items() if array is not None}
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(UserError, match=complaint):
+        get_source("npz", {"npz": {"path": str(tmp_path / "own.npz")}}).fetch(raw)
+    assert list(raw.iterdir()) == []
+
+
+@given(
+    st.dictionaries(st.text("abcdef", min_size=1), st.integers(0, 3), min_size=1, max_size=40),
+    st.floats(0.01, 0.99),
+)
+def test_every_pair_is_held_out_alike_and_apart_from_the_others(
+    pairs: dict[str, int], fraction: float
+) -> None:
+    test = held_out(pairs, fraction)
+    for pair in set(pairs.values()):
+        ids = {identity for identity in pairs if pairs[identity] == pair}
+        held = len(test & ids)
+        assert held == (
+            0 if len(ids) == 1 else min(max(round(fraction * len(ids)), 1), len(ids) - 1)
+        )
+        alone = held_out(dict.fromkeys(sorted(ids), pair), fraction)
+        assert alone == test & ids
+
+
+# The registry and the table ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["", "mnist_x", "domainnet", "domainnet_photo", "base", "upstream", "x"]
+)
+def test_an_unknown_source_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(UserError, match=r"no source called .*cifar100.*domainnet_clipart.*mnist_m"):
+        get_source(name)
+
+
+def test_every_published_source_is_known() -> None:
+    for name in published_sources():
+        assert get_source(name).name == name
+
+
+def test_options_stand_under_the_source_or_its_family(server: Server, raw: Path) -> None:
+    domainnet(server, "real").fetch(raw)
+    for key in ("domainnet", "domainnet_real"):
+        assert len(get_source("domainnet_real", {key: {"classes": 2}}).class_names(raw)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        ("mnist", {"path": "x"}, r"data\.source_options\.mnist: .*takes no options"),
+        ("folder", {}, r"data\.source_options\.folder\.path: Field required"),
+        ("folder", {"path": "x", "brokn": "skip"}, r"folder\.brokn: Extra inputs"),
+        ("folder", {"path": "x", "broken": "mend"}, r"folder\.broken: .*'skip' or 'refuse'"),
+        ("npz", {"path": "x", "test_fraction": 1.0}, r"npz\.test_fraction: .*less than 1"),
+        ("domainnet_real", {"class_rule": "best"}, r"domainnet_real\.class_rule: "),
+    ],
+)
+def test_a_wrong_option_is_one_line(name: str, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint) as error:
+        get_source(name, {name: options})
+    assert "\n" not in str(error.value)
+
+
+def test_the_table_says_what_torchvision_says() -> None:
+    from torchvision.datasets import CIFAR100, MNIST, SVHN
+
+    table = {
+        file.name: file
+        for published in published_sources().values()
+        for release in published.releases
+        for file in release
+    }
+    theirs = {name: (MNIST.mirrors[0] + name, md5) for name, md5 in MNIST.resources}
+    theirs |= {name: (url, md5) for url, name, md5 in SVHN.split_list.values()}
+    theirs[CIFAR100.filename] = (CIFAR100.url, CIFAR100.tgz_md5)
+    del theirs["extra_32x32.mat"]
+    for name, (address, md5) in theirs.items():
+        assert table[name].addresses[0] == address
+        assert table[name].checksum == f"md5:{md5}"
+
+
+def test_addresses_end_in_the_name_of_their_file() -> None:
+    for published in published_sources().values():
+        for release in published.releases:
+            for file in release:
+                for address in file.addresses:
+                    last = unquote(urlsplit(address).path).rpartition("/")[2]
+                    assert last in (file.name, "uc"), address
+
+
+@needs_datasets
+def test_the_table_counts_as_the_official_lists_do() -> None:
+    totals: Counter[tuple[str, str]] = Counter()
+    with (DATASETS / "domainnet_counts.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for domain in DOMAINS:
+                for part in ("train", "test"):
+                    totals[domain, part] += float(row[f"{domain}_{part}"])
+    for domain in DOMAINS:
+        counts = published_sources()[f"domainnet_{domain}"].counts
+        assert counts is not None
+        slack = 5 if domain == "real" else 0  # some of its training counts are estimates
+        assert abs(totals[domain, "train"] - counts["train"]) <= slack
+        assert totals[domain, "test"] == counts["test"]
+
+
+@needs_datasets
+@pytest.mark.parametrize("name", ["mnist", "svhn", "mnist_m", "usps"])
+def test_real_samples_of_digits(name: str, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DACR_MIRROR", str(DATASETS))
+    source = get_source(name)
+    source.fetch(raw)
+    arrays = read_npz(DATASETS / f"{name}.npz", ["train_y", "test_y", "test_x"])
+    samples = list(source.read(raw))
+    labels = np.concatenate([arrays["train_y"], arrays["test_y"]])
+    assert [sample.label for sample in samples] == labels.tolist()
+    np.testing.assert_array_equal(samples[-1].image, arrays["test_x"][-1])
+    assert source.facts(raw)["kind"].startswith("mirror sample")
+
+
+@needs_datasets
+def test_the_real_sample_of_cifar(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DACR_MIRROR", str(DATASETS))
+    source = get_source("cifar100")
+    source.fetch(raw)
+    pairs: Counter[tuple[int, str, str]] = Counter()
+    people: dict[str, Sample] = {}
+    for sample in source.read(raw):
+        pairs[sample.label, sample.domain, sample.part] += 1
+        if sample.label == 14:  # the superclass 'people'
+            people.setdefault(sample.domain, sample)
+    assert len(pairs) == 20 * 5 * 2
+    assert set(pairs.values()) == {100, 20}
+    arrays = read_npz(DATASETS / "cifar100.npz", ["train_x", "train_fine", "fine_names"])
+    for i, name in enumerate(("baby", "boy", "girl", "man", "woman"), start=1):
+        of_name = arrays["train_fine"] == arrays["fine_names"].tolist().index(name)
+        first = arrays["train_x"][np.flatnonzero(of_name)[0]]
+        np.testing.assert_array_equal(people[f"subclass {i}"].image, first)

@@ -1,0 +1,387 @@
+"""The splits: the paper's counts, every pair once, nothing seen twice, and clear errors."""
+
+from collections import Counter
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dacr.data.splits import make_schedule, read_session, session_table, write_split
+from dacr.errors import UserError
+
+SCHEDULES = Path(__file__).parents[1] / "data" / "schedules"
+
+NC, ND = {"rule": "nc"}, {"rule": "nd"}
+NCD = {"rule": "ncd", "domain_order": "shuffled"}
+DIGITS: dict[str, Any] = {"classes": 10, "domains": 4, "domain_order": "listed"}
+CIFAR: dict[str, Any] = {"classes": 20, "domains": 5, "domain_order": "shuffled"}
+DOMAINNET: dict[str, Any] = {"classes": 100, "domains": 6, "domain_order": "listed"}
+DIGITS_NCD = NCD | {"sessions": 10, "new_classes": [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]}
+
+PAPER: dict[str, dict[str, Any]] = {
+    "idigits_nc": DIGITS | NC | {"sessions": 5},
+    "idigits_nd": DIGITS | ND | {"sessions": 4, "domains_per_session": [1, 1, 1, 1]},
+    "idigits_ncd": DIGITS | DIGITS_NCD,
+    "icifar20_nc": CIFAR | NC | {"sessions": 5},
+    "icifar20_nd": CIFAR | ND | {"sessions": 5, "domains_per_session": [1, 1, 1, 1, 1]},
+    "icifar20_nd3": CIFAR | ND | {"sessions": 3, "domains_per_session": [1, 2, 2]},
+    "icifar20_ncd": CIFAR | NCD | {"sessions": 10, "new_classes": [10, 5, 3, 1, 1, 0, 0, 0, 0, 0]},
+    "idomainnet_nc": DOMAINNET | NC | {"sessions": 10},
+    "idomainnet_nd": DOMAINNET | ND | {"sessions": 6, "domains_per_session": [1, 1, 1, 1, 1, 1]},
+    "idomainnet_ncd": DOMAINNET
+    | NCD
+    | {"sessions": 10, "new_classes": [60, 10, 10, 10, 10, 0, 0, 0, 0, 0]},
+}
+PAPER |= {name.replace("idigits", "idigits_mini"): PAPER[name] for name in list(PAPER)[:3]}
+
+
+def pairs_by_session(schedule: pd.DataFrame) -> dict[int, list[tuple[int, int]]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    for session, label, domain, _ in schedule.itertuples(index=False):
+        found.setdefault(session, []).append((label, domain))
+    return found
+
+
+def new_class_counts(schedule: pd.DataFrame) -> list[int]:
+    """Counted by walking through the sessions, not from the new_class column."""
+    seen: set[int] = set()
+    counts = []
+    for pairs in pairs_by_session(schedule).values():
+        here = {label for label, _ in pairs}
+        counts.append(len(here - seen))
+        seen |= here
+    return counts
+
+
+def check_any(schedule: pd.DataFrame, classes: int, domains: int) -> None:
+    """What holds for every rule: sorted, every pair once, new_class true at first sight only."""
+    assert list(schedule.columns) == ["session", "class", "domain", "new_class"]
+    rows = list(schedule[["session", "class", "domain"]].itertuples(index=False, name=None))
+    assert rows == sorted(rows)
+    assert sorted(row[1:] for row in rows) == [
+        (c, z) for c in range(classes) for z in range(domains)
+    ]
+    assert list(pairs_by_session(schedule)) == list(range(1, rows[-1][0] + 1))
+    first: dict[int, int] = {}
+    for session, label, _ in rows:
+        first.setdefault(label, session)
+    assert list(schedule["new_class"]) == [int(first[row[1]] == row[0]) for row in rows]
+
+
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_committed_tables_are_reproduced(name: str) -> None:
+    committed = (SCHEDULES / f"{name}.csv").read_bytes()
+    made = make_schedule(**PAPER[name], seed=1993).to_csv(index=False, lineterminator="\n")
+    assert made.encode() == committed
+
+
+def test_every_committed_table_is_checked() -> None:
+    assert {path.stem for path in SCHEDULES.glob("*.csv")} == set(PAPER)
+
+
+def test_domain_order_does_not_depend_on_the_rule() -> None:
+    """The sequence of domains of a class is the same in ND, in the m-study and in NCD."""
+
+    def sequences(name: str) -> dict[int, list[set[int]]]:
+        found: dict[int, list[set[int]]] = {}
+        for pairs in pairs_by_session(make_schedule(**PAPER[name])).values():
+            for label in {label for label, _ in pairs}:
+                domains = {domain for other, domain in pairs if other == label}
+                found.setdefault(label, []).append(domains)
+        return found
+
+    one_by_one = sequences("icifar20_nd")
+    assert sequences("icifar20_ncd") == one_by_one
+    merged = {c: [a, b | d, e | f] for c, (a, b, d, e, f) in one_by_one.items()}
+    assert sequences("icifar20_nd3") == merged
+    assert len({str(order) for order in one_by_one.values()}) > 10  # shuffled a class, not once
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(PAPER) if "mini" not in name])
+def test_paper_counts_for_many_seeds(name: str) -> None:
+    """Only NCD can fail for some orders and not for others: 200 seeds for it, 20 else."""
+    setting = PAPER[name]
+    seeds = 200 if setting["rule"] == "ncd" else 20
+    classes, domains, sessions = setting["classes"], setting["domains"], setting["sessions"]
+    distinct = set()
+    for seed in range(seeds):
+        schedule = make_schedule(**setting, seed=seed)
+        check_any(schedule, classes, domains)
+        brought = pairs_by_session(schedule)
+        distinct.add(str(brought))
+        if setting["rule"] == "nc":
+            assert new_class_counts(schedule) == [classes // sessions] * sessions
+            assert schedule["new_class"].all()
+        elif setting["rule"] == "nd":
+            for t, size in enumerate(setting["domains_per_session"], start=1):
+                assert Counter(c for c, _ in brought[t]) == dict.fromkeys(range(classes), size)
+        else:
+            assert new_class_counts(schedule) == setting["new_classes"]
+            for pairs in brought.values():
+                assert len(pairs) == classes * domains / 10
+                assert len({c for c, _ in pairs}) == len(pairs)
+    listed_nd = setting["rule"] == "nd" and setting["domain_order"] == "listed"
+    assert len(distinct) == (1 if listed_nd else seeds)
+
+
+@pytest.mark.parametrize("name", ["idigits_nd", "idomainnet_nd"])
+def test_listed_domains_come_in_the_order_of_listing(name: str) -> None:
+    for _, rows in make_schedule(**PAPER[name]).groupby("class"):
+        assert list(rows["domain"]) == sorted(rows["domain"])
+
+
+def test_class_order_is_the_numpy_one() -> None:
+    order = list(np.random.RandomState(1993).permutation(10))
+    nc = make_schedule(**PAPER["idigits_nc"])
+    ncd = make_schedule(**PAPER["idigits_ncd"])
+    for schedule, counts in ((nc, [2] * 5), (ncd, [4, 3, 2, 1])):
+        new = schedule[schedule["new_class"] == 1]
+        ends = np.cumsum(counts)
+        for t, (end, count) in enumerate(zip(ends, counts, strict=True), start=1):
+            expected = set(order[end - count : end])
+            assert set(new.loc[new["session"] == t, "class"]) == expected
+
+
+def test_uneven_nc_blocks_differ_by_at_most_one() -> None:
+    schedule = make_schedule("nc", 10, 2, sessions=4)
+    check_any(schedule, 10, 2)
+    assert sorted(new_class_counts(schedule)) == [2, 2, 3, 3]
+
+
+@cache
+def feasible(left: tuple[int, ...], future: tuple[int, ...], domains: int, pairs: int) -> bool:
+    """Exhaustive: can seen classes with ``left`` domains fill the sessions of ``future``?"""
+    if not future:
+        return not any(left)
+    new, *rest = future
+    if new > pairs:
+        return False
+    open_classes = [i for i, n in enumerate(left) if n]
+    for chosen in combinations(open_classes, pairs - new):
+        after = [n - (i in chosen) for i, n in enumerate(left)] + [domains - 1] * new
+        if feasible(tuple(sorted(after)), tuple(rest), domains, pairs):
+            return True
+    return False
+
+
+def test_ncd_finds_a_schedule_exactly_when_there_is_one() -> None:
+    """All counts up to 5 sessions, 6 classes and 4 domains."""
+    found = 0
+    for sessions, domains in product(range(1, 6), range(1, 5)):
+        for new_classes in product(range(4), repeat=sessions):
+            classes = sum(new_classes)
+            pairs, rest = divmod(classes * domains, sessions)
+            if not 1 <= classes <= 6 or rest:
+                continue
+            possible = feasible((), new_classes, domains, pairs)
+            try:
+                schedule = make_schedule(
+                    "ncd", classes, domains, sessions=sessions, new_classes=new_classes
+                )
+            except UserError:
+                assert not possible
+            else:
+                assert possible
+                check_any(schedule, classes, domains)
+                found += 1
+    assert found > 30
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"rule": "random", "sessions": 2}, "choose nc, nd, ncd or table"),
+        ({"rule": "nc", "sessions": 5}, "5 sessions for 4 classes"),
+        ({"rule": "nc", "sessions": 0}, "0 sessions for 4 classes"),
+        ({"rule": "nd", "sessions": 3}, "domains_per_session is missing"),
+        ({"rule": "nd", "sessions": 2, "domains_per_session": [1, 1]}, "sum is 3"),
+        ({"rule": "nd", "sessions": 3, "domains_per_session": [3, 0, 0]}, "at least 1"),
+        ({"rule": "nd", "sessions": 3, "domains_per_session": [1, 2]}, "make params"),
+        ({"rule": "nd", "sessions": 1, "domains_per_session": []}, "sum is 3"),
+        ({"rule": "nd", "sessions": 3, "domain_order": "sorted"}, "listed or shuffled"),
+        ({"rule": "ncd", "sessions": 3}, "new_classes is missing"),
+        ({"rule": "ncd", "sessions": 3, "new_classes": [2, 1, 0]}, "sum is 4"),
+        ({"rule": "ncd", "sessions": 3, "new_classes": [4, 1, -1]}, "at least 0"),
+        ({"rule": "ncd", "sessions": 5, "new_classes": [2, 2, 0, 0, 0]}, "do not divide the 12"),
+        ({"rule": "ncd", "sessions": 3, "new_classes": [3, 1, 0]}, "session 1 must bring 4 pairs"),
+        ({"rule": "ncd", "sessions": 6, "new_classes": [2, 0, 0, 0, 1, 1]}, "session 4 must bring"),
+        ({"rule": "ncd", "sessions": 4, "new_classes": [4, 0, 0, 0]}, "has 4 new classes"),
+        ({"rule": "ncd", "sessions": 5, "new_classes": [4, 0, 0]}, "make params"),
+        ({"rule": "table", "sessions": 3}, "table is missing"),
+        ({"rule": "table", "sessions": 3, "table": "no/such.csv"}, "cannot be read"),
+    ],
+)
+def test_wrong_settings_are_one_clear_line(setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as error:
+        make_schedule(classes=4, domains=3, **setting)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def from_table(path: Path, text: str | bytes, sessions: int) -> pd.DataFrame:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return make_schedule(
+        "table",
+        3,
+        2,
+        sessions=sessions,
+        table=str(path),
+        class_names=["cat", "dog", "emu"],
+        domain_names=["photo", "sketch"],
+    )
+
+
+def test_user_table_by_ids_names_and_in_any_order(tmp_path: Path) -> None:
+    text = "\ufeffsession, class, domain\r\n2,emu,photo\r\n1,dog,1\r\n\r\n2,1,0\r\n"
+    schedule = from_table(tmp_path / "t.csv", text, sessions=2)
+    assert schedule.to_csv(index=False, lineterminator=" ") == (
+        "session,class,domain,new_class 1,1,1,1 2,1,0,0 2,2,0,1 "
+    )
+
+
+def test_a_name_wins_over_an_id(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("session,class,domain\n1,0,0\n2,7,0\n")
+    schedule = make_schedule("table", 2, 1, sessions=2, table=str(path), class_names=["7", "0"])
+    assert list(schedule["class"]) == [1, 0]
+
+
+def test_a_committed_schedule_is_a_valid_user_table() -> None:
+    setting = PAPER["icifar20_ncd"]
+    path = str(SCHEDULES / "icifar20_ncd.csv")
+    read = make_schedule("table", 20, 5, sessions=10, table=path)
+    pd.testing.assert_frame_equal(read, make_schedule(**setting))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "line 1: give the columns"),
+        ("session;class;domain\n1;0;0\n", "line 1: give the columns"),
+        ("session,class,domain\n", "line 1: no pair follows"),
+        ("session,class,domain\n1,0,0\nx,1,0\n", "line 3: session 'x'"),
+        ("session,class,domain\n0,0,0\n", "line 2: session '0'"),
+        ("session,class,domain\n1,0,0\n1,3,0\n", "line 3: class '3'"),
+        ("session,class,domain\n1,0,0\n1,cow,0\n", "line 3: class 'cow'"),
+        ("session,class,domain\n1,-1,0\n", "line 2: class '-1'"),
+        ("session,class,domain\n1,0,2\n", "line 2: domain '2'"),
+        ("session,class,domain\n1,0\n", "line 2: domain ''"),
+        ("session,class,domain\n1,0,0\n1,1,0\n2,cat,photo\n", "line 4: the pair of line 2"),
+        ("session,class,domain\n1,0,0\n3,1,0\n", "line 3: session 3 comes without a session 2"),
+        ("session,class,domain\n2,0,0\n", "line 2: session 2 comes without a session 1"),
+        ("session,class,domain\n1,0,0\n", "make params"),
+        (b"session,class,domain\n1,\xff,0\n", "cannot be read"),
+    ],
+)
+def test_wrong_user_tables_name_the_line(tmp_path: Path, text: str | bytes, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        from_table(tmp_path / "t.csv", text, sessions=2)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def make_index(classes: int, domains: int, seed: int = 0) -> pd.DataFrame:
+    """A benchmark's index with one to three train and no to two test images a pair."""
+    random = np.random.RandomState(seed)
+    cells = [
+        (c, z, part)
+        for c in range(classes)
+        for z in range(domains)
+        for part, count in (("train", random.randint(1, 4)), ("test", random.randint(0, 3)))
+        for _ in range(count)
+    ]
+    random.shuffle(cells)
+    frame = pd.DataFrame(cells, columns=["label", "domain", "part"])
+    frame.insert(0, "id", np.arange(len(cells)))
+    return frame.assign(source_id=[f"s{i}" for i in frame["id"]])
+
+
+@pytest.mark.parametrize("name", ["idigits_nc", "icifar20_nd3", "icifar20_ncd"])
+def test_sessions_against_a_slow_reading_of_the_definition(name: str) -> None:
+    setting = PAPER[name]
+    schedule = make_schedule(**setting)
+    index = make_index(setting["classes"], setting["domains"])
+    brought = pairs_by_session(schedule)
+    used: list[int] = []
+    for t in brought:
+        expected = []
+        for image, label, domain, part, _ in index.itertuples(index=False):
+            since = next(s for s in brought if (label, domain) in brought[s])
+            if since == t if part == "train" else since <= t:
+                expected.append((image, label, domain, part))
+        table = session_table(schedule, index, t)
+        assert list(table.itertuples(index=False, name=None)) == expected
+        used += table.loc[table["part"] == "train", "id"].tolist()
+    assert len(used) == len(set(used))
+    assert set(used) == set(index.loc[index["part"] == "train", "id"])
+    last = table.loc[table["part"] == "test", "id"]
+    assert set(last) == set(index.loc[index["part"] == "test", "id"])
+
+
+def test_a_partial_table_leaves_the_other_pairs_out(tmp_path: Path) -> None:
+    schedule = from_table(tmp_path / "t.csv", "session,class,domain\n1,0,1\n", sessions=1)
+    table = session_table(schedule, make_index(3, 2, seed=3), 1)
+    assert set(zip(table["label"], table["domain"], strict=True)) == {(0, 1)}
+
+
+def test_written_split_does_not_depend_on_the_order_of_the_index(tmp_path: Path) -> None:
+    schedule = make_schedule(**PAPER["idigits_ncd"])
+    index = make_index(10, 4)
+    write_split(schedule, index, tmp_path / "a")
+    write_split(schedule, index.sample(frac=1, random_state=1), tmp_path / "b")
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == ["schedule.csv", *(f"session-{t:02d}.csv" for t in range(1, 11))]
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert (tmp_path / "a/schedule.csv").read_bytes() == (
+        SCHEDULES / "idigits_ncd.csv"
+    ).read_bytes()
+    for t in range(1, 11):
+        read = read_session(tmp_path / "a" / f"session-{t:02d}.csv")
+        pd.testing.assert_frame_equal(read, session_table(schedule, index, t))
+
+
+def test_writing_a_shorter_split_leaves_no_old_sessions(tmp_path: Path) -> None:
+    index = make_index(10, 4)
+    write_split(make_schedule(**PAPER["idigits_ncd"]), index, tmp_path)
+    write_split(make_schedule(**PAPER["idigits_nd"]), index, tmp_path)
+    assert len(list(tmp_path.glob("session-*.csv"))) == 4
+
+
+def test_a_pair_without_training_images_is_an_error(tmp_path: Path) -> None:
+    index = make_index(10, 4)
+    gone = (index["label"] == 7) & (index["domain"] == 2) & (index["part"] == "train")
+    with pytest.raises(UserError, match="class 7 in domain 2, which has no training image"):
+        write_split(make_schedule(**PAPER["idigits_nd"]), index[~gone], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"id,label,domain,part\n1,0,0,train\n2,0,0,tes",
+        b"id,label,domain,part\n1,0,0,train\n2,0",
+        b"id,label,domain,part\n1,0,0,train\n2.5,0,0,test\n",
+        b"id,label,domain,part\n1,0,0,train\n1,0,0,test\n",
+        b"id,label,domain,part\n1,-1,0,train\n",
+        b"id,label,domain,part\n1,0,0,train,9\n",
+        b"id,label,domain\n1,0,0\n",
+        b"<<<<<<< HEAD\nid,label,domain,part\n1,0,0,train\n",
+        b"id,label,domain,part\n1,0,0,train\n\x00\xff\xfe\x00",
+    ],
+)
+def test_a_damaged_session_file_says_what_to_run(tmp_path: Path, damaged: bytes) -> None:
+    path = tmp_path / "session-01.csv"
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match=r"session-01\.csv is damaged .*dvc repro split") as error:
+        read_session(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_session_file_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="dvc repro split"):
+        read_session(tmp_path / "session-09.csv")

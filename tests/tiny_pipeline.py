@@ -1,0 +1,85 @@
+"""The stages from a packed benchmark to the last session, on four classes in two domains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from dacr.config import Params
+from dacr.data.benchmark import Benchmark, build_benchmark
+from dacr.data.sources.base import Part, Sample, Source
+from dacr.learning.consolidate import consolidate
+from dacr.learning.learn import BENCHMARK, learn
+from stages import split, start
+from tests.learning import pictures, small_params
+
+REPOSITORY = Path(__file__).parents[1]
+CLASSES, DOMAINS = ["a", "b", "c", "d"], ["x", "y"]
+EACH: dict[Part, int] = {"train": 5, "test": 2}
+TINY = (
+    f"data.classes={len(CLASSES)}",
+    f"data.class_names=[{','.join(CLASSES)}]",
+    f"data.domains=[{','.join(DOMAINS)}]",
+    "facts.nc_sessions=2",
+    "facts.ncd_new_classes=[2,1,1,0]",
+    "train.epochs=1",
+)
+
+
+class TinySource(Source):
+    """Pictures of every pair, made on the spot."""
+
+    name = "tiny"
+
+    def fetch(self, folder: Path) -> None:
+        """There is nothing to fetch."""
+
+    def read(self, folder: Path) -> Iterator[Sample]:
+        for domain, name in enumerate(DOMAINS):
+            for part, count in EACH.items():
+                labels = np.repeat(range(len(CLASSES)), count).tolist()
+                seed = 2 * domain + (part == "test")
+                images = pictures(labels, [domain] * len(labels), seed)
+                for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+                    yield Sample(image, label, name, part, f"{name}/{part}/{number}")
+
+
+def tiny_params(*overrides: str) -> Params:
+    return small_params(*TINY, *overrides)
+
+
+def prepare(folder: Path, params: Params) -> None:
+    """Everything in ``folder`` that the first session needs."""
+    content = params.model_dump(mode="json", by_alias=True)
+    (folder / "params.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    if not (folder / "dacr").exists():
+        (folder / "dacr").symlink_to(REPOSITORY / "dacr")  # a session's work is named by its code
+    build_benchmark(
+        "tiny",
+        CLASSES,
+        DOMAINS,
+        [(TinySource(), folder)],
+        image_size=params.data.image_size,
+        out=folder / BENCHMARK,
+    )
+    with chdir(folder):
+        split.main()
+        start.main()
+
+
+def run_sessions(folder: Path, params: Params) -> None:
+    """All sessions of ``params``, in a folder that is prepared."""
+    with chdir(folder):
+        for key in params.schedule.sessions:
+            learn(params, key)
+            consolidate(params, key)
+
+
+def run(folder: Path, params: Params) -> Benchmark:
+    prepare(folder, params)
+    run_sessions(folder, params)
+    return Benchmark.open(folder / BENCHMARK)

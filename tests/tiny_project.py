@@ -1,0 +1,161 @@
+"""The project in a repository of its own, with a benchmark of 48 images: real DVC in seconds.
+
+The reference run is made by the stages' own functions inside the test's process and recorded by
+``dvc commit``: starting Python and torch ten times would be most of the time of a test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import chdir
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from dacr.config import load_params
+from dacr.learning.consolidate import consolidate
+from dacr.learning.learn import learn
+from stages import build, evaluate, fetch, params, report, split, start
+from tests.learning import pictures
+
+ROOT = Path(__file__).parents[1]
+BENCHMARK = """\
+# @package _global_
+benchmark: tiny
+data:
+  benchmark: tiny
+  sources: {npz: [npz, options]}
+  source_options: {npz: {path: tiny.npz, test_fraction: 0.34}}
+  read_options: {}
+  classes: 4
+  class_names: null
+  domains: [x, y]
+  image_size: 8
+  paper: null
+  per_pair: null
+  validation: 0.0
+facts: {nc_sessions: 2, ncd_new_classes: [2, 1, 1, 0], domain_order: listed, lambda_base: 5.0}
+augmentation: {name: none, input_size: 8, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}
+model: {backbone: resnet8}
+train:
+  epochs: 1
+  batch_size: 8
+  lr: 0.05
+  schedule: cosine
+  milestones: []
+  gamma: 0.1
+  momentum: 0.9
+  weight_decay: 0.0005
+  precision: fp32
+  threads: 1
+memory: {size: 8}
+mixture: {components: 2}
+"""
+ONE_SESSION = """\
+# @package _global_
+split: one
+schedule:
+  split: one
+  rule: nc
+  seed: 1993
+  domain_order: listed
+  domains_per_session: null
+  new_classes: null
+  table: null
+  sessions: ${sessions:1}
+  last: ${last_session:1}
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What a user's shell has: our Python first, no DVC around it, no luck with hashes."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
+    own.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's Python leaves __pycache__ everywhere
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return own | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONHASHSEED": "random"} | more
+
+
+def run(folder: Path, *command: str, ok: bool | None = True, env: Mapping[str, str] = {}) -> str:
+    """What ``command`` said, both streams; ``ok`` is whether it must succeed (None: either)."""
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    output = result.stdout + result.stderr
+    assert ok is None or (result.returncode == 0) == ok, output
+    return output
+
+
+def copy_code(folder: Path) -> None:
+    """The project's own files, as they are now, without what a run made."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    left_out = ("tests/", "reports/", "docs/", "benchmarks/", "dvc.lock", "params.yaml")
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file() and not name.startswith(left_out):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+
+
+def write_benchmark(folder: Path) -> None:
+    """Four classes in two domains, six images a pair, as a user's own npz."""
+    labels = np.tile(np.repeat(range(4), 6), 2)
+    domains = np.repeat([0, 1], 24)
+    images = pictures(labels.tolist(), domains.tolist())
+    names = np.array(["x", "y"])[domains]
+    np.savez(folder / "tiny.npz", x=images, y=np.array(list("abcd"))[labels], domain=names)
+    (folder / "conf/benchmark/tiny.yaml").write_text(BENCHMARK)
+    (folder / "conf/split/one.yaml").write_text(ONE_SESSION)
+
+
+def make_run(folder: Path, *overrides: str) -> None:
+    """Every stage, in this process."""
+    with chdir(folder), patch.dict(os.environ, {"DVC_ROOT": str(folder)}):
+        choice = ["benchmark=tiny", "split=nd", "method=der_dacr", *overrides]
+        params.compose(choice, Path("params.yaml"))
+        with patch.object(sys, "argv", ["fetch", "npz"]):
+            fetch.main()
+        for stage in (build, split, start):
+            stage.main()
+        chosen = load_params()
+        for key in chosen.schedule.sessions:
+            learn(chosen, key)
+            consolidate(chosen, key)
+        Path("reports").mkdir(exist_ok=True)
+        evaluate.main()
+        report.main()
+
+
+def make_repository(folder: Path) -> None:
+    """The code and the benchmark under git and DVC, nothing run yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy_code(folder)
+    write_benchmark(folder)
+    run(folder, "git", "init", "-q", "-b", "main")
+    run(folder, "git", "config", "user.email", "test@example.org")
+    run(folder, "git", "config", "user.name", "test")
+
+
+def commit(folder: Path, message: str) -> None:
+    run(folder, "git", "add", "-A")
+    run(folder, "git", "commit", "-qm", message)
+
+
+def make_project(folder: Path, *overrides: str) -> None:
+    """A repository with a finished, recorded and committed run."""
+    make_repository(folder)
+    make_run(folder, *overrides)
+    run(folder, "dvc", "commit", "-f", "-q")
+    commit(folder, "reference")
