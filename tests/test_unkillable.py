@@ -276,8 +276,37 @@ def test_an_experiment_in_a_temporary_folder(reference, project):
     assert process.wait(timeout=240) != 0
     assert scratch(project), "the scratch survives the temporary folder"
     run(project, "dvc", "exp", "run", "--temp", "-n", "second", *EXPERIMENT)
-    ours, theirs = (
-        experiments_lock(project, "second"),
-        lock_of((reference / "dvc.lock").read_text()),
-    )
+    assert_equal_outs(reference, project, "second")
+
+
+def assert_equal_outs(reference, project, experiment):
+    ours = experiments_lock(project, experiment)
+    theirs = lock_of((reference / "dvc.lock").read_text())
     assert {n: s["outs"] for n, s in ours.items()} == {n: s["outs"] for n, s in theirs.items()}
+
+
+def queue(project, name):
+    run(project, "dvc", "exp", "run", "--queue", "-n", name, *EXPERIMENT)
+    # Its worker inherits the streams: whoever reads them waits for the last experiment.
+    assert start(project, "dvc", "queue", "start").wait(timeout=240) == 0
+
+
+def wait_for_status(project, name, status):
+    def reached():
+        lines = run(project, "dvc", "queue", "status").splitlines()
+        return any(line.split()[1:2] == [name] and line.split()[-1] == status for line in lines)
+
+    wait_for(reached, None)
+
+
+def test_an_experiment_in_the_queue(reference, project):
+    queue(project, "first")
+    try:
+        os.kill(trainer_of(project), signal.SIGKILL)
+        wait_for_status(project, "first", "Failed")
+        assert scratch(project), "the scratch survives the queue's folder"
+        queue(project, "second")
+        wait_for_status(project, "second", "Success")
+    finally:
+        run(project, "dvc", "queue", "stop", "--kill", ok=None)
+    assert_equal_outs(reference, project, "second")
