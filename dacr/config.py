@@ -112,6 +112,8 @@ class Train(Section):
     weight_decay: float = Field(ge=0)
     precision: Literal["fp32", "bf16"]
     threads: int = Field(ge=1)
+    portable: bool = False
+    """The same bits on every x86-64 processor with AVX2 (dacr/portable.py)."""
 
 
 class Loss(Section):

@@ -33,9 +33,9 @@ class TrainingProgress:
             self._task = self._bar.add_task(self._title, total=0, rate=0.0)
 
     @property
-    def worked(self) -> int:
-        """The images that this process trained on (not those of a resumed checkpoint)."""
-        return self._worked
+    def done(self) -> int:
+        """The images trained on, those before an interruption among them."""
+        return self._done
 
     @property
     def rate(self) -> float:

@@ -105,12 +105,13 @@ def record(stage: str, key: str, params: Params) -> Iterator[dict[str, Any]]:
     started = datetime.now(UTC)
     clock = time.monotonic()
     yield facts
+    # A stage that went on where a killed one ended knows better how long all of it took.
+    facts = {"seconds": round(time.monotonic() - clock, 3)} | facts
     facts |= {
         "stage": stage,
         "session": params.schedule.sessions[key].index,
         "threads": params.train.threads,
         "started": started.isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - clock, 3),
         **machine(),
     }
     folder = Path("runs") / key

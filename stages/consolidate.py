@@ -5,9 +5,12 @@ from dacr.stage import run_stage, session_argument
 
 def main() -> None:
     from dacr.config import load_params
-    from dacr.learning.consolidate import consolidate
+    from dacr.portable import fix_instructions
 
     params = load_params()
+    fix_instructions(params.train.portable)
+    from dacr.learning.consolidate import consolidate
+
     consolidate(params, session_argument(params))
 
 

@@ -6,14 +6,18 @@ from dacr.stage import run_stage
 
 
 def main() -> None:
+    from dacr.config import load_params
+    from dacr.portable import fix_instructions
+
+    params = load_params()
+    fix_instructions(params.train.portable)
     import torch
 
-    from dacr.config import load_params
     from dacr.learning.state import write_start
     from dacr.methods import make_method
 
     # Random weights are drawn on the CPU on every machine, so that all of them start alike.
-    write_start(make_method(load_params(), torch.device("cpu")), Path("runs/00"))
+    write_start(make_method(params, torch.device("cpu")), Path("runs/00"))
 
 
 if __name__ == "__main__":

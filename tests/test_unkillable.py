@@ -1,5 +1,6 @@
 """A training that is killed at any moment, by any signal, however started, ends in equal bytes."""
 
+import json
 import os
 import random
 import shutil
@@ -167,6 +168,12 @@ def test_what_was_half_written_is_never_read(undisturbed, fresh, nursery):
     kept.with_suffix(".part").write_bytes(kept.read_bytes()[:-7])
     assert a_life(nursery, fresh) == 0
     assert content(fresh / "runs/01/learned") == content(undisturbed / "runs/01/learned")
+    ours, theirs = (notes(folder) for folder in (fresh, undisturbed))
+    assert ours["images"] == theirs["images"], "the note counts what the killed process did, too"
+
+
+def notes(folder):
+    return json.loads((folder / "runs/01/provenance-learn.json").read_text())
 
 
 def test_two_processes_never_share_a_state(fresh, nursery):

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,8 @@ class Checkpoint:
     def __init__(self, name: str) -> None:
         self.folder = scratch_root() / name
         self._lock: IO[str] | None = None
+        self._began = time.monotonic()
+        self._earlier = 0.0
 
     def __enter__(self) -> Self:
         lock = self._locked()
@@ -62,7 +65,19 @@ class Checkpoint:
         lock.write(str(os.getpid()))
         lock.flush()
         self._lock = lock
+        self._began, self._earlier = time.monotonic(), self._seconds_before()
         return self
+
+    @property
+    def seconds(self) -> float:
+        """How long this work has taken, with what killed processes had kept of it."""
+        return self._earlier + time.monotonic() - self._began
+
+    def _seconds_before(self) -> float:
+        try:
+            return float((self.folder / "seconds").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return 0.0  # a note for people: the work does not depend on it
 
     def _locked(self) -> IO[str]:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -107,6 +122,7 @@ class Checkpoint:
         with open(partial, "rb") as stream:
             os.fsync(stream.fileno())
         partial.replace(file)
+        (self.folder / "seconds").write_text(f"{self.seconds:.3f}", encoding="utf-8")
 
     def restore(self, phase: str, module: nn.Module, optimizer: torch.optim.Optimizer) -> Rows:
         """Load the last finished epoch into ``module`` and ``optimizer``; its rows, [] if none."""

@@ -65,7 +65,11 @@ def learn(params: Params, key: str) -> None:
         out.mkdir(parents=True, exist_ok=True)
         save_model(method, out)
         write_json(out / "losses.json", losses)
-        facts.update(images=progress.worked, images_per_second=progress.rate)
+        facts.update(
+            seconds=round(checkpoint.seconds, 3),
+            images=progress.done,
+            images_per_second=progress.rate,
+        )
 
 
 def work_name(params: Params, key: str) -> str:

@@ -103,7 +103,8 @@ def code_of(revision: str, benchmark: str, split: str, method: str) -> str:
 
 def configuration(group: str, name: str) -> list[Path]:
     """The file of a choice, with those that its ``defaults`` build upon."""
-    path = Path("conf") / group / f"{name}.yaml"
+    folder = Path("conf") if name.startswith("/") else Path("conf") / group
+    path = folder / f"{name.lstrip('/')}.yaml"
     if not path.exists():
         return []
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
