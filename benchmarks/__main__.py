@@ -1,4 +1,4 @@
-"""Print every measurement, or those of ``build`` alone (``python -m benchmarks build 19000``).
+"""Print every measurement, or one part: ``python -m benchmarks build 19000``, ``… portable``.
 
 Run it on an idle machine: another process on the cores spoils it. What is measured is imported
 late, since the processes that decode images import this module and need none of it.
@@ -32,11 +32,15 @@ def training() -> None:
 
 
 def portable() -> None:
-    from benchmarks.portable import matrix
+    from benchmarks.portable import cost, letters
 
-    print("bits (equal letters, equal weights) and images/s of ResNet-8 under instruction sets:")
-    for line in matrix():
+    print("the bits of a short training on other processors, equal letters for equal weights:")
+    for line in letters():
         print(line, flush=True)
+    held, free = cost()
+    print(
+        f"  train.portable costs, images/s of ResNet-8: {held:.0f} / {free:.0f} = {held / free:.3f}"
+    )
 
 
 def build(images: int) -> None:
@@ -47,13 +51,15 @@ def build(images: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["all", "build"], default="all")
+    parser.add_argument("what", nargs="?", choices=["all", "build", "portable"], default="all")
     parser.add_argument("images", nargs="?", type=int, default=IMAGES, help="how many to build")
     arguments = parser.parse_args()
     if arguments.what == "all":
         training()
+    if arguments.what in ("all", "portable"):
         portable()
-    build(arguments.images)
+    if arguments.what in ("all", "build"):
+        build(arguments.images)
 
 
 if __name__ == "__main__":

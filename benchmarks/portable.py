@@ -1,7 +1,9 @@
-"""Do other instruction sets of the processor give the same bits, and what does that cost?
+"""What ``train.portable`` gives and costs: the bits of a training on other processors.
 
-Each cell of the matrix is a short training in a process of its own, because the libraries read
-these settings when they are loaded. Equal letters are equal bytes of all weights.
+Other processors are emulated, with the instructions and the maker that they report, where
+``qemu-x86_64`` (Debian's qemu-user) is installed. It has no AVX-512. Each training is a process of
+its own, because the libraries look at the processor when they are loaded. Equal letters are equal
+bytes of all weights.
 """
 
 from __future__ import annotations
@@ -9,56 +11,32 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from itertools import product
+from collections.abc import Iterator
 
-INSTRUCTIONS = {
-    "default": {
-        "ATEN_CPU_CAPABILITY": "default",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
-    },
-    "avx2": {
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    },
-    "avx512": {
-        "ATEN_CPU_CAPABILITY": "avx512",
-        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-    },
+from dacr.portable import PORTABLE
+
+EMULATOR = "qemu-x86_64"
+PROCESSORS = {
+    "this one": [],
+    "Intel Haswell": [EMULATOR, "-cpu", "Haswell"],
+    "AMD EPYC": [EMULATOR, "-cpu", "EPYC"],
 }
-"""Stand-ins for older and newer processors. A real one also changes what no variable controls."""
-SETTINGS: dict[str, dict[str, str]] = {
-    "as is": {},
-    "MKL_CBWR": {"MKL_CBWR": "COMPATIBLE"},
-    "no oneDNN": {"DACR_NO_ONEDNN": "1"},
-    "no oneDNN, MKL_CBWR": {"DACR_NO_ONEDNN": "1", "MKL_CBWR": "COMPATIBLE"},
-    "no oneDNN, MKL_CBWR, ATen default": {
-        "DACR_NO_ONEDNN": "1",
-        "MKL_CBWR": "COMPATIBLE",
-        "ATEN_CPU_CAPABILITY": "default",
-    },
-}
-"""What a user could fix; it wins over what the processor offers."""
-THREADS = (1, 2)
+SETTINGS: dict[str, dict[str, str]] = {"as is": {}, "portable": PORTABLE}
 
 
-def short_training(threads: int, steps: int = 20, batch: int = 32) -> dict[str, object]:
-    """Train a ResNet-8 with a mixture-like head for some steps; its digest and its speed."""
+def short_training(steps: int, batch: int) -> dict[str, object]:
+    """Train a ResNet-8 with a cosine head for some steps; its digest and its speed."""
     import torch
     from torch.nn import functional
 
     from dacr.device import make_deterministic
     from dacr.model.backbones import build_backbone
 
-    if "DACR_NO_ONEDNN" in os.environ:
-        torch.backends.nnpack.set_flags(False)  # what torch would take in its place  # type: ignore[no-untyped-call]
-    torch.backends.mkldnn.enabled = "DACR_NO_ONEDNN" not in os.environ  # type: ignore[assignment]
-    make_deterministic(threads)
+    make_deterministic(1)
     generator = torch.Generator().manual_seed(0)
     network = build_backbone("resnet8", False, generator).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     head = torch.nn.Parameter(torch.randn(10, network.dim, generator=generator))
@@ -79,35 +57,53 @@ def short_training(threads: int, steps: int = 20, batch: int = 32) -> dict[str, 
     digest = hashlib.sha256()
     for tensor in (*network.state_dict().values(), head):
         digest.update(tensor.detach().contiguous().numpy().tobytes())
-    return {
-        "digest": digest.hexdigest(),
-        "rate": batch * (steps - 2) / seconds,
-        "capability": torch.backends.cpu.get_cpu_capability(),
-    }
+    return {"digest": digest.hexdigest(), "rate": batch * (steps - 2) / seconds}
 
 
-def measure(instructions: str, setting: str, threads: int) -> dict[str, object]:
-    settings = INSTRUCTIONS[instructions] | SETTINGS[setting]
-    environment = os.environ | settings | {"OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "benchmarks.portable", str(threads)]
-    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+def measure(processor: str, setting: str, steps: int, batch: int) -> dict[str, object]:
+    own = {name: value for name, value in os.environ.items() if name not in PORTABLE}
+    output = subprocess.run(
+        [
+            *PROCESSORS[processor],
+            sys.executable,
+            "-m",
+            "benchmarks.portable",
+            f"{steps}",
+            f"{batch}",
+        ],
+        env=own | SETTINGS[setting] | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found: dict[str, object] = json.loads(output.stdout.splitlines()[-1])
     return found
 
 
-def matrix() -> list[str]:
-    """A line for each setting and number of threads: the bits' letter and images a second."""
-    letters: dict[object, str] = {}
-    lines = [f"  {'':33} threads" + "".join(f"{name:>16}" for name in INSTRUCTIONS)]
-    for setting, threads in product(SETTINGS, THREADS):
+def letters() -> Iterator[str]:
+    """A line for each setting: the letter of the bits on each processor."""
+    known: dict[object, str] = {}
+    processors = list(PROCESSORS) if shutil.which(EMULATOR) else ["this one"]
+    yield f"  {'':10}" + "".join(f"{name:>15}" for name in processors)
+    for setting in SETTINGS:
         cells = []
-        for instructions in INSTRUCTIONS:
-            found = measure(instructions, setting, threads)
-            letter = letters.setdefault(found["digest"], chr(ord("a") + len(letters)))
-            cells.append(f"{letter} {found['rate']:7.0f}/s")
-        lines.append(f"  {setting:33} {threads:7}" + "".join(f"{cell:>16}" for cell in cells))
-    return lines
+        for processor in processors:
+            found = measure(processor, setting, steps=4, batch=8)["digest"]
+            cells.append(known.setdefault(found, chr(ord("a") + len(known))))
+        yield f"  {setting:10}" + "".join(f"{cell:>15}" for cell in cells)
+    if len(processors) == 1:
+        yield f"  (other processors need {EMULATOR}: apt-get install qemu-user)"
+
+
+def cost(rounds: int = 3) -> tuple[float, float]:
+    """Images a second, portable and as is: the best of some rounds, turn about."""
+    best = dict.fromkeys(SETTINGS, 0.0)
+    for _ in range(rounds):
+        for setting in SETTINGS:
+            rate = measure("this one", setting, steps=200, batch=32)["rate"]
+            best[setting] = max(best[setting], float(str(rate)))
+    return best["portable"], best["as is"]
 
 
 if __name__ == "__main__":
-    print(json.dumps(short_training(int(sys.argv[1]))))
+    print(json.dumps(short_training(*map(int, sys.argv[1:]))))
