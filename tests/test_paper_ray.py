@@ -1,4 +1,4 @@
-"""A sweep on a Ray cluster of two nodes, whose processes are killed in the middle.
+"""A sweep on a Ray cluster of two nodes, interrupted once and killed once in the middle.
 
 One sweep serves most of these tests: starting Ray, DVC and torch is most of its time.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from dacr.paper.engine import Project
 from dacr.paper.ray_engine import FreeClone, RayEngine, finished, slots, unpacked
 from dacr.paper.records import Record
 from dacr.paper.spec import Needs
+from dacr.paper.worker import Order
 from tests.paper_project import environment, run, tiny_project
 
 EPOCHS = 3
@@ -91,7 +93,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(scratch))
         patch.setattr(tempfile, "tempdir", None)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
         try:
             cluster.add_node(num_cpus=1)
             project = tiny_project(folder / "project")
@@ -109,6 +113,17 @@ def patch_project(project: Path, hold: Path) -> None:
     stage.write_text(HELD.format(hold=str(hold)) + stage.read_text())
     (project / "conf/paper/sweep.yaml").write_text(TABLE)
     run(project, "git", "commit", "--quiet", "--all", "--message", "a table for Ray")
+
+
+def committed(folder: Path) -> str:
+    """The revision of a new repository of what is there."""
+    for words in (
+        ("init", "--quiet"), ("config", "user.email", "test@example.org"),
+        ("config", "user.name", "test"), ("add", "--all"),
+        ("commit", "--quiet", "--allow-empty", "-m", "start"),
+    ):  # fmt: skip
+        run(folder, "git", *words)
+    return run(folder, "git", "rev-parse", "HEAD").strip()
 
 
 def wait_for(what: Callable[[], object], process: subprocess.Popen[str]) -> None:
@@ -134,47 +149,55 @@ def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def killed_while_held(nodes: Nodes, sweep: subprocess.Popen[str], level: int) -> int:
-    """Wait until training waits, kill what stands so far above its worker, see all of it go."""
-    held = nodes.hold.with_name("held")
-    wait_for(lambda: held.exists() and held.read_text().endswith("\n"), sweep)
-    stage = int(held.read_text())
-    group = os.getpgid(stage)
-    victim = group
-    for _ in range(level):
-        victim = parent(victim)
-    held.unlink()
-    os.kill(victim, signal.SIGKILL)
-    wait_for(lambda: not Path(f"/proc/{stage}").exists(), sweep)
-    return group
+def held(nodes: Nodes, sweep: subprocess.Popen[str]) -> int:
+    """The process that trains, once it has finished an epoch and waits."""
+    mark = nodes.hold.with_name("held")
+    wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"), sweep)
+    process = int(mark.read_text())
+    mark.unlink()
+    return process
+
+
+def start(command: list[str], project: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, cwd=project, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
 
 
 @dataclass
 class Swept:
+    interrupted: str
+    """What the first command said when it was told to end."""
     said: str
-    groups: list[int]
-    """The process groups of the experiment that was killed."""
+    """What the second said, under which Ray's worker was killed."""
     left: list[int]
     """Processes that still worked in a clone afterwards."""
 
 
 @pytest.fixture(scope="module")
 def swept(nodes: Nodes) -> Swept:
-    """The command with one good and one bad experiment, the good one killed twice."""
+    """One good and one bad experiment; the good one has an epoch in each of three lives."""
     nodes.hold.touch()
-    sweep = subprocess.Popen(
-        nodes.command("run", "sweep"), cwd=nodes.project, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+    command = nodes.command("run", "sweep")
+    sweep = start([*command, "--methods", "replay"], nodes.project)
     try:
-        groups = [killed_while_held(nodes, sweep, level=0)]  # our worker: the task tries again
-        groups.append(killed_while_held(nodes, sweep, level=1))  # Ray's worker: Ray does
+        held(nodes, sweep)
+        sweep.terminate()
+        interrupted, _ = sweep.communicate()
+        assert sweep.returncode == 130, interrupted
+        while at_work(nodes.folder):
+            time.sleep(0.05)
+        sweep = start(command, nodes.project)
+        stage = held(nodes, sweep)
+        os.kill(parent(os.getpgid(stage)), signal.SIGKILL)  # Ray's worker, of which ours is a child
+        wait_for(lambda: not Path(f"/proc/{stage}").exists(), sweep)
         nodes.hold.unlink()
         said, _ = sweep.communicate()
+        assert sweep.returncode == 1, said
     finally:
         sweep.kill()
-    assert sweep.returncode == 1, said
-    return Swept(said, groups, at_work(nodes.folder))
+    return Swept(interrupted, said, at_work(nodes.folder))
 
 
 def record(nodes: Nodes) -> Record:
@@ -188,8 +211,13 @@ def test_a_lost_worker_costs_a_retry_and_not_the_experiment(nodes: Nodes, swept:
     assert own.setting["epochs"] == EPOCHS
     assert own.revision == run(nodes.project, "git", "rev-parse", "HEAD").strip()
     assert not own.whole
-    assert len(set(swept.groups)) == 2
     assert swept.left == []
+
+
+def test_an_interrupt_says_how_to_go_on(swept: Swept) -> None:
+    last = swept.interrupted.strip().splitlines()[-1]
+    assert last.startswith("dacr: interrupted; run the same command again")
+    assert "Traceback" not in swept.interrupted
 
 
 def test_the_retry_goes_on_where_the_killed_one_was(nodes: Nodes, swept: Swept) -> None:
@@ -231,6 +259,39 @@ def test_what_is_done_is_not_done_again(nodes: Nodes, swept: Swept) -> None:
     assert "1 experiments: 1 are there" in said
     shown = run(nodes.project, *nodes.command("show", "sweep"))
     assert f"{record(nodes).metrics['final_accuracy']:.1f}" in shown
+
+
+KILLED = """
+import json, os, pathlib, sys
+count = pathlib.Path({count!r})
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+if len(count.read_text()) < {enough}:
+    os.kill(os.getpid(), 9)
+own = pathlib.Path(sys.argv[1])
+own.with_suffix(".bundle").touch()
+own.with_suffix(".outcome").write_text(json.dumps({{"record": None, "error": "the end"}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("enough", "error"),
+    [(2, "the end"), (9, r"lost by Ray: ChildProcessError: the experiment on .* ended by SIGKILL")],
+)
+def test_a_killed_experiment_is_tried_again(
+    nodes: Nodes, tmp_path: Path, enough: int, error: str
+) -> None:
+    """A project whose worker does nothing but die a few times, as for want of memory."""
+    project, count = tmp_path / "project", tmp_path / "count"
+    (project / "dacr/paper").mkdir(parents=True)
+    (project / "dacr/paper/worker.py").write_text(KILLED.format(count=str(count), enough=enough))
+    revision = committed(project)
+    own = Project(project, revision, tmp_path / "cache", tmp_path / "scratch")
+    engine = RayEngine(own, nodes.address, Needs(cpus=1, gpus=0, retries=1))
+    assert engine.jobs == 2
+    (outcome,) = engine.run([Order("dies", [], "", "")])
+    assert re.fullmatch(error, str(outcome.error))
+    assert len(count.read_text()) == 2
+    assert (tmp_path / "scratch/logs/dies.log").exists()
 
 
 def test_a_cluster_without_room_is_one_line(nodes: Nodes, tmp_path: Path) -> None:
@@ -296,12 +357,7 @@ def test_an_experiment_leaves_no_process_behind(tmp_path: Path) -> None:
 def test_a_half_unpacked_project_is_unpacked_again(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    for words in (
-        ("init", "--quiet"), ("config", "user.email", "test@example.org"),
-        ("config", "user.name", "test"), ("commit", "--quiet", "--allow-empty", "-m", "start"),
-    ):  # fmt: skip
-        run(source, "git", *words)
-    revision = run(source, "git", "rev-parse", "HEAD").strip()
+    revision = committed(source)
     bundle = ray_engine.project_bundle(source)
     (tmp_path / "code" / revision / ".git").mkdir(parents=True)
     (tmp_path / "code" / revision / ".git/index.lock").touch()

@@ -289,7 +289,23 @@ def end_with_parent(parent: int) -> None:
             sys.exit(f"process {parent} that started this one is gone")
 
 
+def guard_group() -> None:
+    """A process that ends our group once we are gone, however we went.
+
+    Nothing else would end DVC and its stage after a SIGKILL of this process alone, which is what
+    Ray sends when a task is cancelled. The pipe's other end is closed by our death.
+    """
+    reading, held = os.pipe()
+    if os.fork():
+        os.close(reading)
+        return
+    os.close(held)
+    os.read(reading, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
 def main() -> None:
+    guard_group()
     signal.signal(signal.SIGTERM, end_all)
     end_with_parent(int(sys.argv[2]))
     path = Path(sys.argv[1])
