@@ -283,6 +283,8 @@ def test_a_killed_experiment_is_tried_again(
     """A project whose worker does nothing but die a few times, as for want of memory."""
     project, count = tmp_path / "project", tmp_path / "count"
     (project / "dacr/paper").mkdir(parents=True)
+    (project / "dacr/__init__.py").touch()
+    (project / "dacr/paper/__init__.py").touch()
     (project / "dacr/paper/worker.py").write_text(KILLED.format(count=str(count), enough=enough))
     revision = committed(project)
     own = Project(project, revision, tmp_path / "cache", tmp_path / "scratch")
