@@ -32,6 +32,7 @@ from dacr.paper.worker import Order
 from tests.paper_project import environment, run, tiny_project
 
 EPOCHS = 3
+HANGS = 900.0  # seconds after which nothing will happen any more
 TABLE = f"""\
 title: A sweep
 source: no table of the paper
@@ -126,12 +127,13 @@ def committed(folder: Path) -> str:
     return run(folder, "git", "rev-parse", "HEAD").strip()
 
 
-def wait_for(what: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def wait_for(what: Callable[[], object], sweep: subprocess.Popen[str] | None = None) -> None:
     """However slow the machine is, but no longer than the sweep lives."""
+    until = time.monotonic() + HANGS
     while not what():
-        if process.poll() is not None:
-            assert what(), process.communicate()[0]
-            return
+        if sweep is not None and sweep.poll() is not None:
+            pytest.fail(sweep.communicate()[0])
+        assert time.monotonic() < until
         time.sleep(0.05)
 
 
@@ -147,6 +149,14 @@ def at_work(folder: Path) -> list[int]:
 
 def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def gone(process: int) -> bool:
+    """Also where nobody has asked yet how an orphan ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def held(nodes: Nodes, sweep: subprocess.Popen[str]) -> int:
@@ -184,16 +194,15 @@ def swept(nodes: Nodes) -> Swept:
     try:
         held(nodes, sweep)
         sweep.terminate()
-        interrupted, _ = sweep.communicate()
+        interrupted, _ = sweep.communicate(timeout=HANGS)
         assert sweep.returncode == 130, interrupted
-        while at_work(nodes.folder):
-            time.sleep(0.05)
+        wait_for(lambda: not at_work(nodes.folder))
         sweep = start(command, nodes.project)
         stage = held(nodes, sweep)
         os.kill(parent(os.getpgid(stage)), signal.SIGKILL)  # Ray's worker, of which ours is a child
-        wait_for(lambda: not Path(f"/proc/{stage}").exists(), sweep)
+        wait_for(lambda: gone(stage))
         nodes.hold.unlink()
-        said, _ = sweep.communicate()
+        said, _ = sweep.communicate(timeout=HANGS)
         assert sweep.returncode == 1, said
     finally:
         sweep.kill()
@@ -351,9 +360,8 @@ def test_an_experiment_leaves_no_process_behind(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/child; kill -9 $$"
     with open(tmp_path / "lock", "w") as lock:
         assert finished(["bash", "-c", script], tmp_path, tmp_path / "said", lock) == -9
-    child = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
-    while child.exists() and child.read_text().rsplit(")", 1)[1].split()[0] != "Z":
-        time.sleep(0.01)
+    child = int((tmp_path / "child").read_text())
+    wait_for(lambda: gone(child))
 
 
 def test_a_half_unpacked_project_is_unpacked_again(tmp_path: Path) -> None:
