@@ -1,105 +1,404 @@
-"""Experiments on a Ray cluster of two nodes, one of whose workers is killed in the middle."""
+"""A sweep on a Ray cluster of two nodes, interrupted once and killed once in the middle.
+
+One sweep serves most of these tests: starting Ray, DVC and torch is most of its time.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from dacr.data.splits import read_session
 from dacr.errors import UserError
-from dacr.paper.ray_engine import FreeClone, RayEngine
+from dacr.paper import ray_engine
+from dacr.paper.engine import Project
+from dacr.paper.ray_engine import FreeClone, RayEngine, finished, slots, unpacked
+from dacr.paper.records import Record
 from dacr.paper.spec import Needs
 from dacr.paper.worker import Order
-from tests.paper_project import run, tiny_project
+from tests.paper_project import environment, run, tiny_project
 
-ray = pytest.importorskip("ray")
+EPOCHS = 3
+HANGS = 900.0  # seconds after which nothing will happen any more
+TABLE = f"""\
+title: A sweep
+source: no table of the paper
+splits: [one]
+metrics: [final_accuracy]
+rows:
+  good: {{label: good, overrides: {{method: replay, train.epochs: {EPOCHS}}}}}
+  bad: {{label: bad, overrides: {{method: icarl, memory.size: -1}}}}
+"""
+HELD = """
+from pathlib import Path
+import os, time
+from dacr.learning.checkpoint import Checkpoint
+
+save = Checkpoint.save
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def save_and_wait(*arguments):
+    save(*arguments)
+    hold = Path({hold!r})
+    if hold.exists():
+        hold.with_name("held").write_text(f"{{os.getpid()}}\\n")
+    while hold.exists():
+        time.sleep(0.05)
+
+
+Checkpoint.save = save_and_wait
+"""
+"""In front of the stage ``learn``: while the file is there, training waits after an epoch."""
+
+
+@dataclass
+class Nodes:
+    """Two nodes, and a project whose training waits while ``hold`` exists."""
+
+    address: str
+    scratch: Path
+    project: Path
+    hold: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where both nodes, being on one machine, keep their clones."""
+        return self.scratch / f"dacr-ray-{os.getuid()}"
+
+    def command(self, *words: str) -> list[str]:
+        start = [sys.executable, "-m", "dacr", "paper", *words, "--benchmark", "tiny"]
+        return [*start, "--engine", "ray", "--address", self.address] if "run" in words else start
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    folder = tmp_path_factory.mktemp("ray")
+    (folder / "project").mkdir()
     scratch = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets want a short path
-    monkeypatch.setenv("TMPDIR", str(scratch))
-    tempfile.tempdir = None
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    nodes.add_node(num_cpus=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(scratch))
+        patch.setattr(tempfile, "tempdir", None)
+        cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
+        try:
+            cluster.add_node(num_cpus=1)
+            project = tiny_project(folder / "project")
+            hold = folder / "hold"
+            patch_project(project, hold)
+            yield Nodes(cluster.address, scratch, project, hold)
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def patch_project(project: Path, hold: Path) -> None:
+    stage = project / "stages/learn.py"
+    stage.write_text(HELD.format(hold=str(hold)) + stage.read_text())
+    (project / "conf/paper/sweep.yaml").write_text(TABLE)
+    run(project, "git", "commit", "--quiet", "--all", "--message", "a table for Ray")
+
+
+def committed(folder: Path) -> str:
+    """The revision of a new repository of what is there."""
+    for words in (
+        ("init", "--quiet"), ("config", "user.email", "test@example.org"),
+        ("config", "user.name", "test"), ("add", "--all"),
+        ("commit", "--quiet", "--allow-empty", "-m", "start"),
+    ):  # fmt: skip
+        run(folder, "git", *words)
+    return run(folder, "git", "rev-parse", "HEAD").strip()
+
+
+def wait_for(what: Callable[[], object], sweep: subprocess.Popen[str] | None = None) -> None:
+    """However slow the machine is, but no longer than the sweep lives."""
+    until = time.monotonic() + HANGS
+    while not what():
+        if sweep is not None and sweep.poll() is not None:
+            pytest.fail(sweep.communicate()[0])
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def at_work(folder: Path) -> list[int]:
+    """The processes that work in a node's folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str((entry / "cwd").readlink()).startswith(str(folder)):
+                found.append(int(entry.name))
+    return found
+
+
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def gone(process: int) -> bool:
+    """Also where nobody has asked yet how an orphan ended."""
     try:
-        yield nodes.address
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def held(nodes: Nodes, sweep: subprocess.Popen[str]) -> int:
+    """The process that trains, once it has finished an epoch and waits."""
+    mark = nodes.hold.with_name("held")
+    wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"), sweep)
+    process = int(mark.read_text())
+    mark.unlink()
+    return process
+
+
+def start(command: list[str], project: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, cwd=project, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+@dataclass
+class Swept:
+    interrupted: str
+    """What the first command said when it was told to end."""
+    said: str
+    """What the second said, under which Ray's worker was killed."""
+    left: list[int]
+    """Processes that still worked in a clone afterwards."""
+
+
+@pytest.fixture(scope="module")
+def swept(nodes: Nodes) -> Swept:
+    """One good and one bad experiment; the good one has an epoch in each of three lives."""
+    nodes.hold.touch()
+    command = nodes.command("run", "sweep")
+    sweep = start([*command, "--methods", "replay"], nodes.project)
+    try:
+        held(nodes, sweep)
+        sweep.terminate()
+        interrupted, _ = sweep.communicate(timeout=HANGS)
+        assert sweep.returncode == 130, interrupted
+        wait_for(lambda: not at_work(nodes.folder))
+        sweep = start(command, nodes.project)
+        stage = held(nodes, sweep)
+        os.kill(parent(os.getpgid(stage)), signal.SIGKILL)  # Ray's worker, of which ours is a child
+        wait_for(lambda: gone(stage))
+        nodes.hold.unlink()
+        said, _ = sweep.communicate(timeout=HANGS)
+        assert sweep.returncode == 1, said
     finally:
-        ray.shutdown()
-        nodes.shutdown()
-        tempfile.tempdir = None
+        sweep.kill()
+    return Swept(interrupted, said, at_work(nodes.folder))
 
 
-def workers(order: str) -> list[int]:
-    """The processes that run an order's ``dvc exp run``."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
-    rows = [line.split(None, 1) for line in listed.stdout.splitlines()[1:]]
-    return [int(pid) for pid, words in rows if f"exp run -n {order}" in words]
+def record(nodes: Nodes) -> Record:
+    (file,) = (nodes.project / ".dacr/paper/done").glob("*.json")
+    return Record.model_validate_json(file.read_text())
 
 
-@pytest.mark.skip(reason="failed on its only run, on an overloaded machine; cause not known yet")
-def test_a_lost_worker_costs_a_retry_and_not_the_experiment(
-    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "project").mkdir()
-    project = tiny_project(tmp_path / "project")
-    revision = run(project, "git", "rev-parse", "HEAD").strip()
-    engine = RayEngine(
-        project, revision, tmp_path / "cache", cluster, Needs(cpus=1, gpus=0, retries=2)
+def test_a_lost_worker_costs_a_retry_and_not_the_experiment(nodes: Nodes, swept: Swept) -> None:
+    own = record(nodes)
+    assert f"{own.name}: average accuracy" in swept.said
+    assert own.setting["epochs"] == EPOCHS
+    assert own.revision == run(nodes.project, "git", "rev-parse", "HEAD").strip()
+    assert not own.whole
+    assert swept.left == []
+
+
+def test_an_interrupt_says_how_to_go_on(swept: Swept) -> None:
+    last = swept.interrupted.strip().splitlines()[-1]
+    assert last.startswith("dacr: interrupted; run the same command again")
+    assert "Traceback" not in swept.interrupted
+
+
+def test_the_retry_goes_on_where_the_killed_one_was(nodes: Nodes, swept: Swept) -> None:
+    log = (nodes.project / f".dacr/paper/logs/{record(nodes).name}.log").read_text()
+    for stage in ("fetch@handwritten", "build", "split", "start"):
+        assert f"Running stage '{stage}'" not in log
+    for stage in ("learn@01", "consolidate@01", "evaluate", "report"):
+        assert f"Running stage '{stage}'" in log
+    (note,) = nodes.folder.glob("clones/*/runs/01/provenance-learn.json")  # of one clone only
+    losses = json.loads((note.parent / "learned/losses.json").read_text())
+    assert len(losses) == EPOCHS
+    session = read_session(note.parents[2] / "data/split/session-01.csv")
+    an_epoch = int((session["part"] == "train").sum())
+    assert json.loads(note.read_text())["images"] == an_epoch  # the last of them, and no other
+
+
+def test_a_failure_is_told_with_its_log(nodes: Nodes, swept: Swept) -> None:
+    said = " ".join(swept.said.split())
+    assert "failed: tiny-one-icarl-" in said
+    assert "params.yaml: memory.size: input should be greater than or equal to 0" in said
+    log = Path(said.partition("(log: ")[2].partition(")")[0])
+    assert "memory.size" in (nodes.project / log).read_text()
+    assert swept.said.strip().splitlines()[-1] == (
+        "dacr: 1 of 2 experiments failed; the same command runs only them"
     )
-    (tmp_path / "cache").mkdir()
+    assert "Traceback" not in swept.said
+
+
+def test_the_experiment_comes_home(nodes: Nodes, swept: Swept) -> None:
+    name = record(nodes).name
+    assert name in run(nodes.project, "dvc", "exp", "list")
+    run(nodes.project, "dvc", "exp", "apply", name)
+    assert (nodes.project / "runs/01/predictions.parquet").exists()  # from the shared cache
+    run(nodes.project, "git", "checkout", "--quiet", "--force", "HEAD")
+
+
+def test_what_is_done_is_not_done_again(nodes: Nodes, swept: Swept) -> None:
+    said = run(nodes.project, *nodes.command("run", "sweep"), "--methods", "replay")
+    assert "1 experiments: 1 are there" in said
+    shown = run(nodes.project, *nodes.command("show", "sweep"))
+    assert f"{record(nodes).metrics['final_accuracy']:.1f}" in shown
+
+
+KILLED = """
+import json, os, pathlib, sys
+count = pathlib.Path({count!r})
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+if len(count.read_text()) < {enough}:
+    os.kill(os.getpid(), 9)
+own = pathlib.Path(sys.argv[1])
+own.with_suffix(".bundle").touch()
+own.with_suffix(".outcome").write_text(json.dumps({{"record": None, "error": "the end"}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("enough", "error"),
+    [(2, "the end"), (9, r"lost by Ray: ChildProcessError: the experiment on .* ended by SIGKILL")],
+)
+def test_a_killed_experiment_is_tried_again(
+    nodes: Nodes, tmp_path: Path, enough: int, error: str
+) -> None:
+    """A project whose worker does nothing but die a few times, as for want of memory."""
+    project, count = tmp_path / "project", tmp_path / "count"
+    (project / "dacr/paper").mkdir(parents=True)
+    (project / "dacr/__init__.py").touch()
+    (project / "dacr/paper/__init__.py").touch()
+    (project / "dacr/paper/worker.py").write_text(KILLED.format(count=str(count), enough=enough))
+    revision = committed(project)
+    own = Project(project, revision, tmp_path / "cache", tmp_path / "scratch")
+    engine = RayEngine(own, nodes.address, Needs(cpus=1, gpus=0, retries=1))
     assert engine.jobs == 2
-    common = ["benchmark=tiny", "split=one", "train.threads=1", "method=replay"]
-    orders = [
-        Order("good-s1", [*common, "seed=1"], "dvc", "code"),
-        Order("bad-s1", [*common, "seed=1", "memory.size=-1"], "dvc", "code"),
+    (outcome,) = engine.run([Order("dies", [], "", "")])
+    assert re.fullmatch(error, str(outcome.error))
+    assert len(count.read_text()) == 2
+    assert (tmp_path / "scratch/logs/dies.log").exists()
+
+
+def test_a_cluster_without_room_is_one_line(nodes: Nodes, tmp_path: Path) -> None:
+    project = Project(tmp_path, "", tmp_path, tmp_path)
+    with pytest.raises(UserError, match=r"no node of the Ray cluster has 1 CPUs and 0\.5 GPUs"):
+        RayEngine(project, nodes.address, Needs(cpus=1, gpus=0.5, retries=0))
+
+
+# -- pieces -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
+def test_no_cluster_is_one_line(tmp_path: Path, address: str) -> None:
+    pytest.importorskip("ray")
+    project = Project(tmp_path, "", tmp_path, tmp_path)
+    with pytest.raises(UserError, match=f"no Ray cluster at '{address}'"):
+        RayEngine(project, address, Needs(cpus=1, gpus=0, retries=0))
+
+
+def test_experiments_fit_into_nodes_one_by_one() -> None:
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 3.0, "GPU": 1.0}},
+        {"Alive": True, "Resources": {"CPU": 3.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
     ]
-    killed: list[int] = []
-
-    def kill_the_task() -> None:
-        while not (found := workers("good-s1")):
-            time.sleep(0.1)
-        group = os.getpgid(found[0])
-        parent = int(Path(f"/proc/{group}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        os.kill(parent, signal.SIGKILL)  # Ray's worker, of which ours is a child
-        killed.append(parent)
-
-    thread = threading.Thread(target=kill_the_task, daemon=True)
-    thread.start()
-    outcomes = {outcome.name: outcome for outcome in engine.run(orders)}
-    thread.join(timeout=10)
-    assert killed
-    good, bad = outcomes["good-s1"], outcomes["bad-s1"]
-    assert good.error is None
-    assert good.record is not None
-    assert good.record.seed == 1
-    assert b"git bundle" in good.bundle[:40]
-    assert bad.record is None
-    assert "memory.size" in str(bad.error)
-    assert workers("good-s1") == []
+    assert slots(nodes, Needs(cpus=1, gpus=0, retries=0)) == 6
+    assert slots(nodes, Needs(cpus=2, gpus=0, retries=0)) == 2
+    assert slots(nodes, Needs(cpus=0.1, gpus=0.2, retries=0)) == 5
+    assert slots(nodes, Needs(cpus=1, gpus=2, retries=0)) == 0
 
 
 def test_a_clone_is_used_by_one_and_found_again(tmp_path: Path) -> None:
     with FreeClone(tmp_path, "a") as (first, _), FreeClone(tmp_path, "b") as (second, _):
         assert first != second
-        (second / ".git").mkdir(parents=True)
-        (second / ".git/dacr-experiment").write_text("b")
-    with FreeClone(tmp_path, "b") as (again, _):
-        assert again == second
-    with FreeClone(tmp_path, "c") as (other, _):
-        assert other == first
+        (first / ".git").mkdir(parents=True)
+        (first / ".git/dacr-experiment").write_text("a")
+    with FreeClone(tmp_path, "a") as (again, _):
+        assert again == first
+    with FreeClone(tmp_path, "c") as (other, _), FreeClone(tmp_path, "d") as (last, _):
+        assert other == second  # and not the one that "a" may come back to
+        assert last == first
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
-def test_no_cluster_is_one_line(tmp_path: Path, address: str) -> None:
-    with pytest.raises(UserError, match=f"no Ray cluster at '{address}'"):
-        RayEngine(tmp_path, "", tmp_path, address, Needs(cpus=1, gpus=0, retries=0))
+def test_a_clone_is_waited_for_while_its_killed_experiment_ends(tmp_path: Path) -> None:
+    with FreeClone(tmp_path, "a") as (clone, lock):
+        (clone / ".git").mkdir(parents=True)
+        (clone / ".git/dacr-experiment").write_text("a")
+        dying = subprocess.Popen(["sleep", "1"], pass_fds=(lock.fileno(),))
+    with FreeClone(tmp_path, "a") as (again, _):
+        assert again == clone
+        assert dying.wait(timeout=60) == 0
+
+
+def test_an_experiment_leaves_no_process_behind(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path}/child; kill -9 $$"
+    with open(tmp_path / "lock", "w") as lock:
+        assert finished(["bash", "-c", script], tmp_path, tmp_path / "said", lock) == -9
+    child = int((tmp_path / "child").read_text())
+    wait_for(lambda: gone(child))
+
+
+def test_a_half_unpacked_project_is_unpacked_again(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    revision = committed(source)
+    bundle = ray_engine.project_bundle(source)
+    (tmp_path / "code" / revision / ".git").mkdir(parents=True)
+    (tmp_path / "code" / revision / ".git/index.lock").touch()
+    code = unpacked(tmp_path, bundle, revision)
+    assert run(code, "git", "rev-parse", "HEAD").strip() == revision
+    assert unpacked(tmp_path, b"not read again", revision) == code
+
+
+def test_a_node_needs_no_copy_of_the_project(tmp_path: Path) -> None:
+    cloudpickle = pytest.importorskip("ray.cloudpickle")
+    cloudpickle.register_pickle_by_value(ray_engine)
+    try:
+        task = tmp_path / "task"
+        task.write_bytes(cloudpickle.dumps(ray_engine.perform_on_node))
+    finally:
+        cloudpickle.unregister_pickle_by_value(ray_engine)
+    script = (
+        "import sys, pathlib; sys.modules['dacr'] = None; import ray.cloudpickle as pickle; "
+        f"print(pickle.loads(pathlib.Path({str(task)!r}).read_bytes()).__name__)"
+    )
+    assert run(tmp_path, sys.executable, "-c", script).strip() == "perform_on_node"
+
+
+def test_ray_is_imported_by_nobody_who_does_not_ask_for_it(tmp_path: Path) -> None:
+    script = (
+        "import importlib, pkgutil, sys, dacr; sys.modules['ray'] = None\n"
+        "for one in pkgutil.walk_packages(dacr.__path__, 'dacr.'):\n"
+        "    one.name.endswith('__main__') or importlib.import_module(one.name)\n"
+        "from dacr.errors import UserError\n"
+        "from dacr.paper.ray_engine import connect\n"
+        "try:\n    connect('auto')\nexcept UserError as error:\n    print(error)\n"
+    )
+    said = run(tmp_path, sys.executable, "-c", script)
+    assert said.startswith("Ray is not installed; `pip install")

@@ -139,11 +139,11 @@ def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: in
     from dacr.paper.records import SCRATCH
     from dacr.paper.sweep import cache_folder
 
+    project = Project(Path.cwd(), revision, cache_folder(), Path(SCRATCH).resolve())
     if arguments.engine == "ray":
         from dacr.paper.ray_engine import RayEngine
 
-        return RayEngine(Path.cwd(), revision, cache_folder(), arguments.address, paper.ray)
-    project = Project(Path.cwd(), revision, cache_folder(), Path(SCRATCH).resolve())
+        return RayEngine(project, arguments.address, paper.ray)
     return LocalEngine(project, arguments.jobs, lock)
 
 

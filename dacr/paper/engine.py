@@ -102,7 +102,7 @@ class LocalEngine:
         said = Path(f"{place.log}.worker")
         with open(said, "wb") as complaints:
             process = subprocess.Popen(
-                [sys.executable, "-m", "dacr.paper.worker", str(paper)],
+                [sys.executable, "-m", "dacr.paper.worker", str(paper), str(os.getpid())],
                 cwd=self.project.root, stdin=subprocess.DEVNULL, stdout=complaints,
                 stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip

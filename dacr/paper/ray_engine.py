@@ -8,53 +8,93 @@ The functions that run there are sent by value and use nothing but the standard 
 from __future__ import annotations
 
 import fcntl
-import getpass
 import json
 import logging
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from dacr.errors import UserError
+from dacr.paper.engine import Project
 from dacr.paper.records import Record
 from dacr.paper.repository import git
 from dacr.paper.spec import Needs
 from dacr.paper.worker import Order, Outcome
 
+PATIENCE = 30.0  # seconds that a killed experiment has to leave its clone
+PAUSE = 0.1
+
 
 class RayEngine:
     """All orders as tasks of a Ray cluster; a task whose worker or node is lost runs again."""
 
-    def __init__(self, root: Path, revision: str, cache: Path, address: str, needs: Needs) -> None:
-        self.root, self.revision, self.cache, self.needs = root, revision, cache, needs
+    def __init__(self, project: Project, address: str, needs: Needs) -> None:
+        self.project, self.needs = project, needs
         self._ray = connect(address)
+        self._jobs = slots(self._ray.nodes(), needs)
+        if not self._jobs:
+            # Ray would wait without a word for a node that has them.
+            raise UserError(
+                f"no node of the Ray cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs, "
+                "which `ray:` in conf/paper.yaml asks for an experiment"
+            )
 
     @property
     def jobs(self) -> int:
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1) / self.needs.cpus))
+        return self._jobs
 
     def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]:
-        ray = self._ray
+        ray, project = self._ray, self.project
+        project.cache.mkdir(parents=True, exist_ok=True)  # a node that sees it shares it
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
         task = ray.remote(
-            num_cpus=self.needs.cpus, num_gpus=self.needs.gpus, max_retries=self.needs.retries
-        )(perform_on_node)
-        bundle = ray.put(project_bundle(self.root))
-        common = (bundle, self.revision, str(self.cache))
+            num_cpus=self.needs.cpus, num_gpus=self.needs.gpus, max_retries=self.needs.retries,
+            retry_exceptions=[ChildProcessError],
+        )(perform_on_node)  # fmt: skip
+        common = (ray.put(project_bundle(project.root)), project.revision, str(project.cache))
         waiting = {task.remote(asdict(order), *common): order for order in orders}
         try:
             while waiting:
                 (ended,), _ = ray.wait(list(waiting), num_returns=1)
-                yield outcome_of(ray, ended, waiting.pop(ended))
+                yield self._outcome(ended, waiting.pop(ended))
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
+
+    def _outcome(self, reference: Any, order: Order) -> Outcome:
+        """What a task gave back, its log beside those of local experiments."""
+        try:
+            text, bundle, log = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            log = str(error).strip() or type(error).__name__
+            outcome = Outcome(order.name, error=f"lost by Ray: {log.splitlines()[-1][:300]}")
+        else:
+            content = json.loads(text)
+            record = Record.model_validate(content["record"]) if content["record"] else None
+            outcome = Outcome(order.name, record, content["error"], bundle)
+        path = self.project.scratch / "logs" / f"{order.name}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(log, encoding="utf-8")
+        return outcome
+
+
+def slots(nodes: Iterable[dict[str, Any]], needs: Needs) -> int:
+    """How many experiments the living nodes have room for, each on one node."""
+    asked = {"CPU": needs.cpus, "GPU": needs.gpus}
+    living = [node["Resources"] for node in nodes if node["Alive"]]
+    return sum(
+        min(int(has.get(kind, 0) / amount + 1e-6) for kind, amount in asked.items() if amount)
+        for has in living
+    )
 
 
 def connect(address: str) -> Any:
@@ -67,7 +107,7 @@ def connect(address: str) -> Any:
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError) as error:
+        except (ConnectionError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(
                 f"no Ray cluster at {address!r} ({reason}); `ray start --head`"
@@ -93,61 +133,82 @@ def project_bundle(root: Path) -> bytes:
         return path.read_bytes()
 
 
-def outcome_of(ray: Any, reference: Any, order: Order) -> Outcome:
-    try:
-        text, bundle = ray.get(reference)
-    except ray.exceptions.RayError as error:
-        lines = str(error).strip().splitlines()
-        return Outcome(order.name, error=f"lost by Ray: {lines[-1] if lines else type(error)}")
-    content = json.loads(text)
-    record = Record.model_validate(content["record"]) if content["record"] else None
-    return Outcome(order.name, record, content["error"], bundle)
-
-
 # -- on a node: standard library only ---------------------------------------------------------
 
 
 def perform_on_node(
     order: dict[str, Any], bundle: bytes, revision: str, cache: str
-) -> tuple[str, bytes]:
-    """The outcome of an experiment as ``dacr.paper.worker`` writes it: (JSON, its git bundle)."""
-    base = Path(tempfile.gettempdir()) / f"dacr-ray-{getpass.getuser()}"
+) -> tuple[str, bytes, str]:
+    """An experiment as ``dacr.paper.worker`` does it: (outcome in JSON, its git bundle, its log).
+
+    A process of its own, so that it runs the project's revision and not what Ray's worker has
+    imported, and so that it can be ended together with DVC and the stages.
+    """
+    base = own_folder()
     code = unpacked(base, bundle, revision)
     with FreeClone(base, order["name"]) as (clone, lock):
+        paper, outcome, result, log, said = (
+            clone.with_name(f"{clone.name}.{kind}")
+            for kind in ("json", "outcome", "bundle", "log", "said")
+        )
+        for file in (outcome, result, log):
+            file.unlink(missing_ok=True)
         place = {
             "clone": str(clone),
             "source": str(code),
             "revision": revision,
             "cache": cache if os.access(cache, os.W_OK) else str(base / "cache"),
             "downloads": str(base / "downloads"),
-            "log": str(base / "logs" / f"{order['name']}.log"),
+            "log": str(log),
             "environment": {},
         }
-        paper = clone.with_name(f"{clone.name}-order.json")
-        outcome = paper.with_suffix(".outcome")
-        outcome.unlink(missing_ok=True)
         paper.write_text(json.dumps({"order": order, "place": place}), encoding="utf-8")
+        ended = finished([sys.executable, "-m", "dacr.paper.worker", str(paper)], code, said, lock)
+        story = "".join(file.read_text("utf-8", "replace") for file in (log, said) if file.exists())
+        if outcome.exists():
+            return outcome.read_text(encoding="utf-8"), result.read_bytes(), story
+    if ended < 0:  # as by a machine that has no memory left; Ray tries again
+        name = signal.Signals(-ended).name
+        raise ChildProcessError(f"the experiment on {os.uname().nodename} was ended by {name}")
+    last = (story.strip().splitlines() or [f"code {ended}"])[-1][:300]
+    error = f"its process on {os.uname().nodename} ended without a result: {last}"
+    return json.dumps({"record": None, "error": error}), b"", story
+
+
+def finished(command: list[str], folder: Path, said: Path, lock: IO[str]) -> int:
+    """How the command ended; it leaves no process behind, however it or we end."""
+    with open(said, "wb") as complaints:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dacr.paper.worker", str(paper)],
-            cwd=code, stdin=subprocess.DEVNULL, start_new_session=True,
-            pass_fds=(lock.fileno(),),
+            [*command, str(os.getpid())], cwd=folder, stdin=subprocess.DEVNULL, stdout=complaints,
+            stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(lock.fileno(),),
         )  # fmt: skip
-        code_of_exit = process.wait()
-        if not outcome.exists():
-            error = f"its process on {os.uname().nodename} ended with code {code_of_exit}"
-            return json.dumps({"record": None, "error": error}), b""
-        return outcome.read_text(encoding="utf-8"), outcome.with_suffix(".bundle").read_bytes()
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # not yet reaped, so the group is still its own
+    return process.wait()
+
+
+def own_folder() -> Path:
+    """Where a node keeps clones: nobody else can put code there for us to run."""
+    base = Path(tempfile.gettempdir()) / f"dacr-ray-{os.getuid()}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    if base.stat().st_uid != os.getuid():
+        raise PermissionError(f"{base} belongs to another user; set TMPDIR where Ray is started")
+    return base
 
 
 def unpacked(base: Path, bundle: bytes, revision: str) -> Path:
     """The project at the revision, once a node."""
     code = base / "code" / revision
-    code.mkdir(parents=True, exist_ok=True)
-    with open(base / "code" / f"{revision}.lock", "w") as lock:
+    code.parent.mkdir(exist_ok=True)
+    with open(code.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = code / ".git" / "dacr-unpacked"
         if not done.exists():
-            file = base / "code" / f"{revision}.bundle"
+            shutil.rmtree(code, ignore_errors=True)  # half unpacked by one that was killed
+            code.mkdir()
+            file = code.with_suffix(".bundle")
             file.write_bytes(bundle)
             for words in (
                 ["init", "--quiet"],
@@ -155,6 +216,7 @@ def unpacked(base: Path, bundle: bytes, revision: str) -> Path:
                 ["checkout", "--quiet", "--force", "--detach", revision],
             ):
                 subprocess.run(["git", *words], cwd=code, check=True, capture_output=True)
+            file.unlink()
             done.touch()
     return code
 
@@ -162,7 +224,8 @@ def unpacked(base: Path, bundle: bytes, revision: str) -> Path:
 class FreeClone:
     """A folder for a clone on this node that nobody uses, held by its lock.
 
-    Best the one in which the experiment was interrupted before.
+    Best the one in which the experiment was interrupted before, worst one that another experiment
+    may come back to.
     """
 
     def __init__(self, base: Path, name: str) -> None:
@@ -171,22 +234,37 @@ class FreeClone:
 
     def __enter__(self) -> tuple[Path, IO[str]]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        known = sorted(self.folder.glob("[0-9]*.lock"), key=lambda f: (not self._began(f), f.name))
-        names = [file.stem for file in known]
-        for stem in [*names, *(f"{i:04d}" for i in range(len(names), len(names) + 1000))]:
-            lock = open(self.folder / f"{stem}.lock", "a")
+        known = sorted(file.stem for file in self.folder.glob("[0-9]*.lock"))
+        began = {stem: self._began(stem) for stem in known}
+        own = [stem for stem in known if began[stem] == self.name]
+        others = sorted(set(known) - set(own), key=lambda stem: (began[stem] is not None, stem))
+        new = [f"{i:04d}" for i in range(len(known), len(known) + 1000)]
+        for stem in [*own, *others, *new]:
+            # What was killed in its own clone may need a moment to be gone.
+            if self._take(stem, PATIENCE if stem in own else 0.0):
+                assert self._lock
+                return self.folder / stem, self._lock
+        raise OSError("a thousand clones are in use")
+
+    def _take(self, stem: str, patience: float) -> bool:
+        lock = open(self.folder / f"{stem}.lock", "a")  # noqa: SIM115 (held until the end)
+        until = time.monotonic() + patience
+        while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                lock.close()
-                continue
-            self._lock = lock
-            return self.folder / stem, lock
-        raise OSError("a thousand clones are in use")
+                if time.monotonic() >= until:
+                    lock.close()
+                    return False
+                time.sleep(PAUSE)
+            else:
+                self._lock = lock
+                return True
 
-    def _began(self, lock: Path) -> bool:
-        mark = self.folder / lock.stem / ".git" / "dacr-experiment"
-        return mark.exists() and mark.read_text(encoding="utf-8") == self.name
+    def _began(self, stem: str) -> str | None:
+        """The experiment that was interrupted there."""
+        mark = self.folder / stem / ".git" / "dacr-experiment"
+        return mark.read_text(encoding="utf-8") if mark.exists() else None
 
     def __exit__(self, *error: object) -> None:
         if self._lock:

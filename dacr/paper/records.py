@@ -40,7 +40,7 @@ class Record(Section):
     started: str
     seconds: float
     whole: bool
-    """Every session was trained, none came from the cache: the time says how long one takes."""
+    """Every session was trained in one go, none came from the cache: the time says how long."""
     machine: dict[str, Any]
     data: dict[str, Any]
     setting: dict[str, Any]

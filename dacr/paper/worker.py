@@ -4,8 +4,8 @@ Two ``dvc exp run`` at once work in two clones and not in one repository. A clon
 experiments: it holds the benchmark, and the checkpoints of a session that was interrupted. All
 clones share the DVC cache of the project, so that ``dvc exp apply`` finds there what they made.
 
-Started as ``python -m dacr.paper.worker <order.json>``, in a process group of its own, so that an
-engine can stop it together with everything that it started.
+Started as ``python -m dacr.paper.worker <order.json> <its parent's pid>``, in a process group of
+its own, so that an engine can stop it together with everything that it started.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def perform(order: Order, place: Workplace) -> Outcome:
     """Run the experiment; whatever goes wrong becomes the outcome's one line."""
     try:
         prepare(place)
-        (Path(place.clone) / ".git" / LAST).write_text(order.name, encoding="utf-8")
+        last = Path(place.clone) / ".git" / LAST
+        resumed = last.exists() and last.read_text(encoding="utf-8") == order.name
+        last.write_text(order.name, encoding="utf-8")
         started, clock = datetime.now(UTC), time.monotonic()
         code = run_dvc(order, place)
         seconds = time.monotonic() - clock
@@ -121,7 +123,9 @@ def perform(order: Order, place: Workplace) -> Outcome:
         if code:
             return Outcome(order.name, error=error_line(log, code))
         record = collect(order, place, started.isoformat(timespec="seconds"), seconds, log)
-        (Path(place.clone) / ".git" / LAST).unlink()
+        if resumed:  # from a checkpoint perhaps: the time is not that of a whole experiment
+            record = record.model_copy(update={"whole": False})
+        last.unlink()
         return Outcome(order.name, record, bundle=commit_of(order.name, place))
     except (UserError, OSError) as error:
         return Outcome(order.name, error=" ".join(str(error).split()))
@@ -276,16 +280,34 @@ def end_all(number: int, frame: FrameType | None) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int) -> None:
     """On Linux a worker is told to end when the engine that started it is gone, however it went."""
     if sys.platform == "linux":
         set_death_signal = 1
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+        if os.getppid() != parent:  # it went before it could be told
+            sys.exit(f"process {parent} that started this one is gone")
+
+
+def guard_group() -> None:
+    """A process that ends our group once we are gone, however we went.
+
+    Nothing else would end DVC and its stage after a SIGKILL of this process alone, which is what
+    Ray sends when a task is cancelled. The pipe's other end is closed by our death.
+    """
+    reading, held = os.pipe()
+    if os.fork():
+        os.close(reading)
+        return
+    os.close(held)
+    os.read(reading, 1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
+    guard_group()
     signal.signal(signal.SIGTERM, end_all)
-    end_with_parent()
+    end_with_parent(int(sys.argv[2]))
     path = Path(sys.argv[1])
     content = json.loads(path.read_text(encoding="utf-8"))
     outcome = perform(Order(**content["order"]), Workplace(**content["place"]))
