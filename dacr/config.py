@@ -140,6 +140,7 @@ class Mixture(Section):
     expectation: Literal["epoch", "batch"]
     prior: Literal["uniform", "empirical"]
     inference: Literal["nearest_component", "posterior"]
+    normalisation: Literal["whole", "blocks"]
 
 
 class Reduction(Section):

@@ -16,6 +16,7 @@ from stages.params import compose
 SMALL = (
     "benchmark=idigits_mini",
     "train.threads=1",
+    "train.portable=false",  # torch is loaded already
     "train.batch_size=8",
     "train.epochs=2",
     "data.image_size=8",

@@ -208,3 +208,25 @@ def test_inherited_means_follow_a_growing_representation():
             mine = unit[own][cosines.argmax(1) == k]
             expected = mine.mean(0) if len(mine) else torch.cat([old[row][k], old[row][k]])
             assert torch.allclose(means[k], expected / expected.norm(), atol=1e-5)
+
+
+def test_an_extractor_that_answers_loudly_has_no_more_say():
+    """Block by block: no length of a block counts, only its direction; as a whole, it does."""
+    features = torch.randn(5, 3 * 64, generator=torch.Generator().manual_seed(0))
+    louder = features.clone()
+    louder[:, -64:] *= 9
+    alone = features[:, :64]
+    for normalisation, same in (("blocks", True), ("whole", False)):
+        params = small_params("method=der_dacr", f"mixture.normalisation={normalisation}")
+        model = make_method(params, CPU)
+        assert model.features.newest.dim == 64
+        unit, loud = (
+            torch.nn.functional.normalize(model.directed(f), dim=1) for f in (features, louder)
+        )
+        assert torch.allclose(unit, loud, atol=1e-6) == same
+        direction = torch.nn.functional.normalize(model.directed(alone), dim=1)
+        assert torch.allclose(direction, torch.nn.functional.normalize(alone, dim=1), atol=1e-6)
+        if same:
+            for row, image in enumerate(features):
+                blocks = [image[i : i + 64] / image[i : i + 64].norm() for i in (0, 64, 128)]
+                assert torch.allclose(unit[row], torch.cat(blocks) / 3**0.5, atol=1e-6)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from unittest.mock import patch
 
 import pytest
 
@@ -55,6 +56,7 @@ def test_the_parameter_wins_over_the_environment(tmp_path):
     for portable in (False, True):
         before = tmp_path / f"before-{portable}"
         before.mkdir()
-        prepare(before, tiny_params("split=nd", f"train.portable={str(portable).lower()}"))
+        with patch.dict(os.environ):  # this process starts the stages, and lives on
+            prepare(before, tiny_params("split=nd", f"train.portable={str(portable).lower()}"))
     assert learned("a", True, {}) == learned("b", True, OLDER)
     assert learned("c", False, {}) != learned("d", False, OLDER), "the comparison can see it"

@@ -40,6 +40,23 @@ class Ours(Method):
         mixture = self.params.mixture
         return MixtureHead(self.features.dim, mixture.kappa, mixture.kappa_learnable)
 
+    # -- the direction of a feature ---------------------------------------------------------
+
+    def directed(self, features: Tensor) -> Tensor:
+        """``features`` [B, d], of which the mixture sees the direction alone.
+
+        DER's super-feature is normalised as a whole, as the paper has v, or block by block: then
+        an extractor has the same say about every image, also one of a domain that it never saw
+        and answers more loudly than those that know it.
+        """
+        if self.params.mixture.normalisation == "whole":
+            return features
+        blocks = features.unflatten(1, (-1, self.features.newest.dim))
+        return F.normalize(blocks, dim=2).flatten(1)
+
+    def session_features(self, session: Session) -> Tensor:
+        return self.directed(super().session_features(session))
+
     # -- expansion (Eq. 3) ------------------------------------------------------------------
 
     def begin_representation(self, session: Session) -> None:
@@ -123,7 +140,7 @@ class Ours(Method):
     def classification_losses(self, representation: Representation, batch: Batch) -> Losses:
         """L_overall (Eq. 14) of the M-step, term by term."""
         loss, head = self.params.loss, self.head
-        logits = head(representation.feature)
+        logits = head(self.directed(representation.feature))
         class_scores = (logits + self.log_prior).logsumexp(-1)
         losses = {"inter": inter_class_loss(class_scores, batch.labels)}
         if self.lambda_ > 0:
@@ -134,7 +151,7 @@ class Ours(Method):
             losses["intra"] = self.lambda_ * intra_class_loss(logits, batch.labels, assigned)
         if loss.beta > 0 and self.old_features is not None:
             (old_head,) = self._teacher
-            old_logits = old_head(self.old_features(batch))
+            old_logits = old_head(self.directed(self.old_features(batch)))
             losses["distillation"] = loss.beta * intra_class_distillation(
                 logits, old_logits, loss.distillation
             )
@@ -220,13 +237,13 @@ class Ours(Method):
 
     def class_scores(self, features: Tensor) -> Tensor:
         """κ times the cosine of the closest component of each class (Eq. 15), or log P(y|x)."""
-        logits: Tensor = self.head(features)
+        logits: Tensor = self.head(self.directed(features))
         if self.params.mixture.inference == "nearest_component":
             return logits.amax(-1)
         return class_log_scores(logits, self.head.counts())
 
     def components_of(self, features: Tensor, rows: Tensor) -> Tensor:
-        return own_logits(self.head(features), rows).argmax(1)
+        return own_logits(self.head(self.directed(features)), rows).argmax(1)
 
 
 def own_logits(logits: Tensor, rows: Tensor) -> Tensor:
