@@ -300,17 +300,18 @@ def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.Monkey
     files = dict.fromkeys(
         [
             "conf/config.yaml", "conf/method/der.yaml", "conf/method/ucir.yaml",
-            "conf/benchmark/idigits.yaml", "dacr/learning/losses.py", "dacr/methods/der.py",
+            "conf/benchmark/idigits.yaml", "conf/cpu.yaml",
+            "dacr/learning/losses.py", "dacr/methods/der.py",
             "dacr/methods/ucir.py", "dacr/methods/ours.py", "dacr/paper/page.py", "README.md",
         ],
         "old",
     )  # fmt: skip
 
-    def changed_by(file: str, method: str) -> bool:
+    def changed_by(file: str, method: str, benchmark: str = "idigits") -> bool:
         found = []
         for content in ("old", "new"):
             monkeypatch.setattr(repository, "blobs", lambda _, c=content: files | {file: c})
-            found.append(repository.code_of("HEAD", "idigits", "nd", method))
+            found.append(repository.code_of("HEAD", benchmark, "nd", method))
         return found[0] != found[1]
 
     assert changed_by("dacr/learning/losses.py", "der")
@@ -318,6 +319,8 @@ def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.Monkey
     assert changed_by("dacr/methods/ours.py", "der_dacr")
     assert changed_by("conf/method/der.yaml", "der_dacr")  # der_dacr.yaml builds upon it
     assert changed_by("conf/benchmark/idigits.yaml", "der")
+    assert changed_by("conf/cpu.yaml", "der", MINI)  # idigits_mini.yaml builds upon it
+    assert not changed_by("conf/cpu.yaml", "der")
     assert not changed_by("dacr/methods/ours.py", "der")
     assert not changed_by("dacr/methods/ucir.py", "der")
     assert not changed_by("dacr/paper/page.py", "der")

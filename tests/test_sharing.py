@@ -71,6 +71,14 @@ def test_a_colleague_pulls_and_no_stage_runs(colleague):
     assert verified.splitlines()[-1] == "verified"
 
 
+def test_who_pulls_nothing_can_experiment_twice(colleague):
+    """The committed lock names artifacts that are not here; the second run takes from the cache."""
+    for seed in (2, 3):
+        other = ("-S", "benchmark=tiny", "-S", "split=one", "-S", "data.per_pair=3")
+        output = run(colleague, "dvc", "exp", "run", "--temp", *other, "-S", f"seed={seed}")
+    assert "Stage 'build' is cached" in output
+
+
 def test_an_experiment_with_another_split_travels(team, colleague):
     mine = team / "mine"
     run(mine, "dvc", "exp", "run", "-q", "-n", "single", "-S", "benchmark=tiny", "-S", "split=one")

@@ -89,7 +89,7 @@ def run(folder: Path, *command: str, ok: bool | None = True, env: Mapping[str, s
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     output = result.stdout + result.stderr
     assert ok is None or (result.returncode == 0) == ok, output
