@@ -94,9 +94,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(scratch))
         patch.setattr(tempfile, "tempdir", None)
-        cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-        )
+        try:
+            cluster = Cluster(
+                initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+            )
+        except Exception as error:  # whatever keeps Ray itself from starting is not ours to test
+            pytest.skip(f"Ray does not start on this machine: {error}")
         try:
             cluster.add_node(num_cpus=1)
             project = tiny_project(folder / "project")
@@ -240,7 +243,9 @@ def test_the_retry_goes_on_where_the_killed_one_was(nodes: Nodes, swept: Swept) 
     assert len(losses) == EPOCHS
     session = read_session(note.parents[2] / "data/split/session-01.csv")
     an_epoch = int((session["part"] == "train").sum())
-    assert json.loads(note.read_text())["images"] == an_epoch  # the last of them, and no other
+    assert json.loads(note.read_text())["images"] == EPOCHS * an_epoch  # of all lives together
+    trained = re.findall(r" epoch (\d+)/", log)
+    assert trained == [str(EPOCHS)], "the last life trained the last epoch, and no other"
 
 
 def test_a_failure_is_told_with_its_log(nodes: Nodes, swept: Swept) -> None:
