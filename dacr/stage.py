@@ -66,6 +66,16 @@ def run_stage(main: Callable[[], None]) -> None:
         sys.exit(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
+def training_params() -> Params:
+    """The parameters of a stage that loads torch, asked for before it does (dacr/portable.py)."""
+    from dacr.config import load_params
+    from dacr.portable import fix_instructions
+
+    params = load_params()
+    fix_instructions(params.train.portable)
+    return params
+
+
 def session_argument(params: Params) -> str:
     """The session that a stage's command line names."""
     match sys.argv[1:]:

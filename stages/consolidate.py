@@ -1,14 +1,10 @@
 """``consolidate@t``: mixture reduction, memory selection, predictions on everything seen."""
 
-from dacr.stage import run_stage, session_argument
+from dacr.stage import run_stage, session_argument, training_params
 
 
 def main() -> None:
-    from dacr.config import load_params
-    from dacr.portable import fix_instructions
-
-    params = load_params()
-    fix_instructions(params.train.portable)
+    params = training_params()
     from dacr.learning.consolidate import consolidate
 
     consolidate(params, session_argument(params))

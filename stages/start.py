@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-from dacr.stage import run_stage
+from dacr.stage import run_stage, training_params
 
 
 def main() -> None:
-    from dacr.config import load_params
-    from dacr.portable import fix_instructions
-
-    params = load_params()
-    fix_instructions(params.train.portable)
+    params = training_params()
     import torch
 
     from dacr.learning.state import write_start
