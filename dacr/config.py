@@ -139,6 +139,7 @@ class Mixture(Section):
     perturbation: float = Field(ge=0)
     expectation: Literal["epoch", "batch"]
     prior: Literal["uniform", "empirical"]
+    candidates: Literal["all", "same_age"]
     inference: Literal["nearest_component", "posterior"]
     normalisation: Literal["whole", "blocks"]
 

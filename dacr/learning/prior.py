@@ -1,4 +1,4 @@
-"""The priors P(y) and P(z|y) that L_inter trains with.
+"""The priors P(y) and P(z|y) that L_inter and L_intra train with.
 
 The paper takes both uniform (Eq. 11), in training and at inference. D̃_t is not: an old class, or an
 old domain of a class, is there with a handful of exemplars. A classifier that is trained as if it

@@ -92,14 +92,13 @@ class Ours(Method):
         self.head.expand(rows, means)
 
     def log_prior_of(self, session: Session) -> Tensor:
-        """log P(y, z) up to a constant, [C, K_max], as L_inter takes it."""
+        """log P(y, z) up to a constant, [C, K_max], as training takes it."""
         counts = self.head.counts().cpu()
         if self.params.mixture.prior == "uniform":
             return uniform_log_prior(counts)
-        inherited = torch.zeros_like(counts)
-        if session.n_old:
-            inherited[: session.n_old] = self._teacher[0].counts().cpu()
-        return empirical_log_prior(session.data.labels, session.data.is_memory, inherited, counts)
+        return empirical_log_prior(
+            session.data.labels, session.data.is_memory, self.head.inherited.cpu(), counts
+        )
 
     def follow_growth(self, session: Session, features: Tensor) -> None:
         """Carry inherited means into a representation that has grown by a block (DER).
@@ -134,21 +133,39 @@ class Ours(Method):
         loss = self.params.loss
         self.lambda_ = lambda_at(epoch, loss.lambda_, loss.lambda_epochs)
         if self.params.mixture.expectation == "epoch" and self.lambda_ > 0:
-            features = self.session_features(session)
-            self.assigned = assign(self.head, features, session.data.labels.to(features.device))
+            self.assigned = self.assign(session, self.session_features(session))
+
+    def assign(self, session: Session, features: Tensor) -> Tensor:
+        """ẑ of D̃_t (Eq. 6)."""
+        rows = session.data.labels.to(features.device)
+        is_memory = session.data.is_memory.to(features.device)
+        return assign(self.head, features, rows, self.candidates(rows, is_memory))
+
+    def candidates(self, rows: Tensor, is_memory: Tensor) -> Tensor | None:
+        """The components that a sample of D̃_t may come from, [B, K_max]; None: all of its class.
+
+        Left to themselves, incoming samples join an inherited component that happens to lie
+        close, and exemplars a new one, whose samples are many: domains run together.
+        """
+        if self.params.mixture.candidates == "all":
+            return None
+        return self.head.same_age(rows, is_memory)
 
     def classification_losses(self, representation: Representation, batch: Batch) -> Losses:
         """L_overall (Eq. 14) of the M-step, term by term."""
         loss, head = self.params.loss, self.head
         logits = head(self.directed(representation.feature))
-        class_scores = (logits + self.log_prior).logsumexp(-1)
+        joint = logits + self.log_prior
+        candidates = self.candidates(batch.labels, batch.is_memory)
+        class_scores = only(candidates, joint, batch.labels).logsumexp(-1)
         losses = {"inter": inter_class_loss(class_scores, batch.labels)}
         if self.lambda_ > 0:
             if self.params.mixture.expectation == "epoch":
                 assigned = self.assigned[batch.positions]
             else:
-                assigned = own_logits(logits.detach(), batch.labels).argmax(1)
-            losses["intra"] = self.lambda_ * intra_class_loss(logits, batch.labels, assigned)
+                possible = only(candidates, logits.detach(), batch.labels)
+                assigned = own_logits(possible, batch.labels).argmax(1)
+            losses["intra"] = self.lambda_ * intra_class_loss(joint, batch.labels, assigned)
         if loss.beta > 0 and self.old_features is not None:
             (old_head,) = self._teacher
             old_logits = old_head(self.directed(self.old_features(batch)))
@@ -190,7 +207,7 @@ class Ours(Method):
                 self.head.components(),
                 features,
                 rows,
-                assign(self.head, features, rows),
+                self.assign(session, features),
                 session.incoming.tolist(),
                 delta=reduction.delta,
                 distance=reduction.distance,
@@ -244,6 +261,15 @@ class Ours(Method):
 
     def components_of(self, features: Tensor, rows: Tensor) -> Tensor:
         return own_logits(self.head(self.directed(features)), rows).argmax(1)
+
+
+def only(candidates: Tensor | None, logits: Tensor, rows: Tensor) -> Tensor:
+    """``logits`` [B, C, K_max], in a sample's own class of its ``candidates`` [B, K_max] alone."""
+    if candidates is None:
+        return logits
+    possible = torch.ones_like(logits, dtype=torch.bool)
+    possible[torch.arange(len(rows), device=rows.device), rows] = candidates
+    return logits.masked_fill(~possible, -torch.inf)
 
 
 def own_logits(logits: Tensor, rows: Tensor) -> Tensor:

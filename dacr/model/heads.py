@@ -138,11 +138,13 @@ class MixtureHead(Head):
     """A von Mises-Fisher mixture for each class (Eq. 2), P(z|y) = 1/K_y, one κ for all components.
 
     The raw means [C, K_max, d] are padded with zeros; ``mask`` [C, K_max] is true for components.
-    The components of a class come first in its row, the oldest first. C_d(κ) never appears: with a
-    shared κ it cancels in every posterior. A learnable κ stays within ``KAPPA_RANGE``.
+    The components of a class come first in its row, the oldest first; ``inherited`` [C] of them
+    are older than the last expansion. C_d(κ) never appears: with a shared κ it cancels in every
+    posterior. A learnable κ stays within ``KAPPA_RANGE``.
     """
 
     mask: Tensor
+    inherited: Tensor
     fixed_kappa: Tensor | None
     learnable_kappa: nn.Parameter | None
 
@@ -151,6 +153,7 @@ class MixtureHead(Head):
         value = torch.tensor(float(kappa))
         self.raw_means = nn.Parameter(torch.zeros(0, 0, dim))
         self.register_buffer("mask", torch.zeros(0, 0, dtype=torch.bool))
+        self.register_buffer("inherited", torch.zeros(0, dtype=torch.long))
         self.register_buffer("fixed_kappa", None if kappa_learnable else value)
         self.learnable_kappa = nn.Parameter(value) if kappa_learnable else None
 
@@ -165,6 +168,17 @@ class MixtureHead(Head):
     def counts(self) -> Tensor:
         """K_c of every class, [C]."""
         return self.mask.sum(dim=1)
+
+    def same_age(self, rows: Tensor, is_memory: Tensor) -> Tensor:
+        """Which components of its class are as old as a sample, [B, K_max].
+
+        The inherited ones for an exemplar, the new ones for an incoming sample; where its class
+        has none of them, all.
+        """
+        places = torch.arange(self.mask.shape[1], device=rows.device)
+        own = self.mask[rows]
+        of_age = own & ((places < self.inherited[rows].unsqueeze(1)) == is_memory.unsqueeze(1))
+        return torch.where(of_age.any(dim=1, keepdim=True), of_age, own)
 
     def unit_means(self) -> Tensor:
         """The means μ̃ [C, K_max, d] on the sphere; zero at the padding.
@@ -215,7 +229,7 @@ class MixtureHead(Head):
         ]
 
     def set_components(self, components: Sequence[Tensor]) -> None:
-        """Hold exactly these means: one [K_c, d] tensor a class. They may bring another d."""
+        """Inherit exactly these means: one [K_c, d] tensor a class. They may bring another d."""
         counts = [len(means) for means in components]
         if 0 in counts:
             raise ValueError("every class of a mixture needs at least one component")
@@ -227,19 +241,21 @@ class MixtureHead(Head):
             mask[row, : len(means)] = True
         self.raw_means = nn.Parameter(padded)
         self.mask = mask
+        self.inherited = self.counts()
 
     def expand(self, rows: Sequence[int], new_means: Sequence[Tensor]) -> None:
         """Append ``new_means`` ([m, d] a class) to the mixtures of ``rows`` (Eq. 3).
 
         New classes take the next rows, in order.
         """
-        components = self.components()
+        components, inherited = self.components(), self.counts()
         for row, means in zip(rows, new_means, strict=True):
             if row == len(components):
                 components.append(means)
             else:
                 components[row] = torch.cat([components[row], means.to(components[row])])
         self.set_components(components)
+        self.inherited = F.pad(inherited, (0, len(components) - len(inherited)))
 
     def grow(self, new_rows: int, generator: Generator) -> None:
         """New classes of one random direction each; ``expand`` gives them components from data."""
@@ -252,6 +268,7 @@ class MixtureHead(Head):
         head = cls(state["raw_means"].shape[-1], 1.0, kappa_learnable="learnable_kappa" in state)
         head.raw_means = nn.Parameter(torch.empty_like(state["raw_means"]))
         head.mask = torch.empty_like(state["mask"])
+        head.inherited = torch.empty_like(state["inherited"])
         head.load_state_dict(state)
         return head
 
