@@ -162,6 +162,18 @@ def test_the_same_experiment_serves_several_tables(paper: Paper) -> None:
     assert len(set(names(paper, "ablation")) & main) == 6  # DER and DER w/ ours
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "chosen"), [("idigits_mini", "herding"), ("idigits", "random")]
+)
+def test_the_ablation_chooses_exemplars_as_bilevel_memory_does_inside(
+    paper: Paper, benchmark: str, chosen: str
+) -> None:
+    table = paper.table("ablation")
+    row = paper.rows(table, benchmark)["reduction"]
+    own = dict(experiment_of(table, row, benchmark, "nd", 1993).overrides)
+    assert own["memory.strategy"] == chosen
+
+
 def test_names_differ_where_experiments_do(paper: Paper) -> None:
     for table in paper.tables.values():
         for split in table.splits:

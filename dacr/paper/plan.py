@@ -88,7 +88,16 @@ def differing(overrides: Overrides, benchmark: str, split: str, method: str) -> 
     if not overrides:
         return {}
     params = composed(benchmark, split, method)
-    return {key: value for key, value in overrides.items() if _at(params, key) != value}
+    plain = {key: _resolved(params, value) for key, value in overrides.items()}
+    return {key: value for key, value in plain.items() if _at(params, key) != value}
+
+
+def _resolved(params: dict[str, Any], value: Value) -> Value:
+    """``${memory.inside}`` is what the benchmark has there."""
+    if isinstance(value, str) and value.startswith("${"):
+        found: Value = _at(params, value.removeprefix("${").removesuffix("}"))
+        return found
+    return value
 
 
 def _at(params: dict[str, Any], dotted: str) -> Any:
