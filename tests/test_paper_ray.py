@@ -16,8 +16,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,18 @@ from dacr.data.splits import read_session
 from dacr.errors import UserError
 from dacr.paper import ray_engine
 from dacr.paper.engine import Project
-from dacr.paper.ray_engine import FreeClone, RayEngine, finished, slots, unpacked
+from dacr.paper.ray_engine import (
+    FreeClone,
+    RayEngine,
+    finished,
+    perform_on_node,
+    slots,
+    unpacked,
+)
 from dacr.paper.records import Record
 from dacr.paper.spec import Needs
-from dacr.paper.worker import Order
+from dacr.paper.sweep import adopt
+from dacr.paper.worker import Order, Outcome
 from tests.paper_project import environment, run, tiny_project
 
 EPOCHS = 3
@@ -407,3 +416,49 @@ def test_ray_is_imported_by_nobody_who_does_not_ask_for_it(tmp_path: Path) -> No
     )
     said = run(tmp_path, sys.executable, "-c", script)
     assert said.startswith("Ray is not installed; `pip install")
+
+
+# -- machines that share no cache ---------------------------------------------------------------
+
+
+def on_a_node(
+    project: Path, temporary: Path, order: Order, patch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], bytes, str]:
+    """The experiment on a machine that sees nothing of the project but a bundle and the remote."""
+    temporary.mkdir(exist_ok=True)
+    patch.setattr(tempfile, "tempdir", str(temporary))
+    revision = run(project, "git", "rev-parse", "HEAD").strip()
+    bundle = ray_engine.project_bundle(project)
+    text, commit, log = perform_on_node(asdict(order), bundle, revision, "/nowhere/cache")
+    return json.loads(text), commit, log
+
+
+def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    project = tiny_project(tmp_path / "project")
+    run(project, "dvc", "remote", "add", "--default", "team", str(tmp_path / "remote"))
+    run(project, "git", "commit", "--quiet", "--all", "--message", "a remote")
+    order = Order("away", ["benchmark=tiny", "split=one", "method=replay"], "dvc exp run …", "")
+
+    outcome, commit, log = on_a_node(project, tmp_path / "one", order, monkeypatch)
+    assert outcome["error"] is None, log
+    assert "Running stage 'learn@01'" in log
+
+    monkeypatch.chdir(project)
+    adopt(Outcome(order.name, bundle=commit), tmp_path)
+    assert "Checkout failed" in run(project, "dvc", "exp", "apply", "away", code=255)
+    assert not (project / "runs/01/predictions.parquet").exists()
+    run(project, "dvc", "pull")
+    assert (project / "runs/01/predictions.parquet").exists()
+    run(project, "git", "checkout", "--quiet", "--force", "HEAD")
+
+    again, _, log = on_a_node(project, tmp_path / "two", order, monkeypatch)
+    assert again["error"] is None, log
+    assert "Running stage 'learn@01'" not in log, "another node has done it"
+    assert again["record"]["metrics"] == outcome["record"]["metrics"]
+
+    shutil.rmtree(tmp_path / "remote")
+    (tmp_path / "remote").write_text("no folder")
+    third, _, log = on_a_node(project, tmp_path / "one", order, monkeypatch)
+    assert third["record"] is None
+    assert "remote" in third["error"], log

@@ -45,6 +45,7 @@ class Project:
             source=str(self.root),
             revision=self.revision,
             cache=str(self.cache),
+            shared=True,
             downloads=str(self.root / ".dacr/downloads"),
             log=str(self.scratch / "logs" / f"{name}.log"),
             environment=variables,

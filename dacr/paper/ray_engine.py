@@ -153,11 +153,13 @@ def perform_on_node(
         )
         for file in (outcome, result, log):
             file.unlink(missing_ok=True)
+        shared = os.access(cache, os.W_OK)
         place = {
             "clone": str(clone),
             "source": str(code),
             "revision": revision,
-            "cache": cache if os.access(cache, os.W_OK) else str(base / "cache"),
+            "cache": cache if shared else str(base / "cache"),
+            "shared": shared,
             "downloads": str(base / "downloads"),
             "log": str(log),
             "environment": {},

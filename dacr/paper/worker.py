@@ -54,7 +54,9 @@ class Workplace:
     """A repository, or a git bundle of one."""
     revision: str
     cache: str
-    """The DVC cache that all clones share."""
+    """The DVC cache that all clones of a machine share."""
+    shared: bool
+    """Whether it is the project's. Where it is not, the project's DVC remote carries models."""
     downloads: str
     """Where downloads in progress lie, shared by all clones."""
     log: str
@@ -113,16 +115,22 @@ def perform(order: Order, place: Workplace) -> Outcome:
     """Run the experiment; whatever goes wrong becomes the outcome's one line."""
     try:
         prepare(place)
+        Path(place.log).unlink(missing_ok=True)
         last = Path(place.clone) / ".git" / LAST
         resumed = last.exists() and last.read_text(encoding="utf-8") == order.name
         last.write_text(order.name, encoding="utf-8")
         started, clock = datetime.now(UTC), time.monotonic()
-        code = run_dvc(order, place)
+        travels = not place.shared and has_remote(place)
+        log, code = run_dvc(experiment(order, pull=travels), order.command, place)
         seconds = time.monotonic() - clock
-        log = Path(place.log).read_text(encoding="utf-8", errors="replace")
         if code:
             return Outcome(order.name, error=error_line(log, code))
         record = collect(order, place, started.isoformat(timespec="seconds"), seconds, log)
+        if travels:
+            said, code = run_dvc(["push", "--run-cache"], "dvc push --run-cache", place)
+            if code:
+                reason = error_line(said, code)
+                return Outcome(order.name, error=f"done, but not pushed to the remote: {reason}")
         if resumed:  # from a checkpoint perhaps: the time is not that of a whole experiment
             record = record.model_copy(update={"whole": False})
         last.unlink()
@@ -131,17 +139,35 @@ def perform(order: Order, place: Workplace) -> Outcome:
         return Outcome(order.name, error=" ".join(str(error).split()))
 
 
-def run_dvc(order: Order, place: Workplace) -> int:
+def has_remote(place: Workplace) -> bool:
+    """Whether the committed configuration names a default DVC remote."""
+    command = [sys.executable, "-m", "dvc", "config", "core.remote"]
+    found = subprocess.run(
+        command, cwd=place.clone, env=environment(place), capture_output=True, check=False
+    )
+    return found.returncode == 0
+
+
+def experiment(order: Order, *, pull: bool) -> list[str]:
+    """``dvc exp run``; with ``pull`` it takes from the remote what another machine has done."""
     options = [word for argument in order.arguments for word in ("-S", argument)]
+    return ["exp", "run", *(["--pull"] if pull else []), "-n", order.name, *options]
+
+
+def run_dvc(words: Sequence[str], command: str, place: Workplace) -> tuple[str, int]:
+    """What DVC said, which is also added to the log after the ``command``, and its exit code."""
     Path(place.log).parent.mkdir(parents=True, exist_ok=True)
-    with open(place.log, "w", encoding="utf-8") as log:
-        log.write(f"$ {order.command}\n")
+    with open(place.log, "a+", encoding="utf-8", errors="replace") as log:
+        log.write(f"$ {command}\n")
         log.flush()
-        return subprocess.run(
-            [sys.executable, "-m", "dvc", "exp", "run", "-n", order.name, *options],
+        start = log.tell()
+        code = subprocess.run(
+            [sys.executable, "-m", "dvc", *words],
             cwd=place.clone, env=environment(place), stdin=subprocess.DEVNULL,
             stdout=log, stderr=subprocess.STDOUT, check=False,
         ).returncode  # fmt: skip
+        log.seek(start)
+        return log.read(), code
 
 
 def error_line(log: str, code: int) -> str:
