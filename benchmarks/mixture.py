@@ -15,10 +15,12 @@ from dacr.learning.losses import (
     intra_class_distillation,
     intra_class_loss,
 )
+from dacr.learning.prior import empirical_log_prior
+from dacr.methods.ours import only
 from dacr.model.backbones import build_backbone
-from dacr.model.heads import MixtureHead, class_log_scores
+from dacr.model.heads import MixtureHead
 
-CLASSES, COMPONENTS, BATCH = 100, 36, 128
+CLASSES, COMPONENTS, INHERITED, BATCH = 100, 36, 6, 128
 BACKBONE = "resnet18_32"
 
 
@@ -49,8 +51,12 @@ def mixture_costs() -> tuple[float, float, float, float]:
     images = torch.randn(BATCH, 3, 32, 32, generator=generator)
     images = images.contiguous(memory_format=torch.channels_last)
     labels = torch.randint(CLASSES, (BATCH,), generator=generator)
-    head = make_head(network.dim, COMPONENTS, generator)
-    old_head = make_head(network.dim, 6, generator).requires_grad_(False)
+    old_head = make_head(network.dim, INHERITED, generator).requires_grad_(False)
+    head = make_head(network.dim, INHERITED, generator)
+    new = [torch.randn(COMPONENTS - INHERITED, network.dim, generator=generator)] * CLASSES
+    head.expand(range(CLASSES), new)
+    is_memory = torch.arange(BATCH) % 2 == 0
+    log_prior = empirical_log_prior(labels, is_memory, head.inherited, head.counts())
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, fused=True)
     features = torch.randn(BATCH, network.dim, generator=generator)
     assigned = assign(head, features, labels)
@@ -62,12 +68,14 @@ def mixture_costs() -> tuple[float, float, float, float]:
 
     def head_step() -> None:
         leaf = features.clone().requires_grad_()
-        logits, counts = head(leaf), head.counts()
+        logits = head(leaf)
+        joint = logits + log_prior
+        possible = only(head.same_age(labels, is_memory), joint, labels)
         loss = (
-            inter_class_loss(class_log_scores(logits, counts), labels)
-            + 0.1 * intra_class_loss(logits, labels, assigned)
+            inter_class_loss(possible.logsumexp(-1), labels)
+            + 0.1 * intra_class_loss(joint, labels, assigned)
             + intra_class_distillation(logits, old_head(features))
-            + 0.1 * component_regularisation(head.unit_means(), counts)
+            + 0.1 * component_regularisation(head.unit_means(), head.counts())
         )
         head.zero_grad(set_to_none=True)
         loss.backward()
