@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dacr.learning.assignment import assign
+from dacr.learning.session import Session
 from dacr.learning.training import Batch
 from dacr.methods import make_method
 from dacr.methods.ours import Ours
@@ -65,13 +66,18 @@ def test_a_sample_is_assigned_to_the_closest_of_its_candidates() -> None:
     assert moved > 3, "the case is too easy"
 
 
+def second_session() -> Session:
+    """Row 1 comes again in a new domain, row 2 is new, row 0 is there by its exemplars alone."""
+    return small_session(2, [0, 1], [1, 2], [0, 1], domain=1)
+
+
 def in_session_two(*overrides: str) -> tuple[Ours, Batch]:
-    """A model in its second session, which brings row 1 again, row 2 new and row 0 not at all."""
+    """A model in its second session, with half of it as a batch."""
     params = small_params("method=ucir_dacr", "loss.lambda=0.5", "loss.lambda_epochs=1", *overrides)
     model = make_method(params, CPU)
     assert isinstance(model, Ours)
     model.begin(small_session(1, [], [0, 1], []))
-    session = small_session(2, [0, 1], [1, 2], [0, 1], domain=1)
+    session = second_session()
     model.begin(session)
     model.start_epoch(session, 1)
     positions = torch.arange(0, len(session.data.labels), 2)
@@ -83,11 +89,11 @@ def in_session_two(*overrides: str) -> tuple[Ours, Batch]:
     return model, batch
 
 
-def share(model: Ours, batch: Batch, row: int, k: int) -> float:
+def share(model: Ours, row: int, k: int) -> float:
     """The samples of the session that a component stands for."""
     inherited = int(model.head.inherited[row])
     new = int(model.head.counts()[row]) - inherited
-    session = small_session(2, [0, 1], [1, 2], [0, 1], domain=1)
+    session = second_session()
     kinds = [
         bool(memory)
         for label, memory in zip(session.data.labels, session.data.is_memory, strict=True)
@@ -122,7 +128,7 @@ def test_the_losses_are_those_of_slow_loops(prior: str, candidates: str, expecta
         weighted = [
             [
                 component_score(feature, raw[c, k], model.head.kappa)
-                * (share(model, batch, c, k) if prior == "empirical" else 1 / counts[c])
+                * (share(model, c, k) if prior == "empirical" else 1 / counts[c])
                 for k in range(counts[c])
             ]
             for c in range(len(counts))
@@ -141,7 +147,7 @@ def test_the_losses_are_those_of_slow_loops(prior: str, candidates: str, expecta
     (expected[0] + expected[1]).backward()
     assert raw.grad is not None
     torch.testing.assert_close(gradient, raw.grad, rtol=1e-4, atol=1e-6)
-    assert not math.isclose(float(expected[1]), 0, abs_tol=1e-3)
+    assert not math.isclose(expected[1].item(), 0, abs_tol=1e-3)
 
 
 def test_exemplars_keep_an_inherited_component_alive() -> None:
