@@ -281,7 +281,7 @@ def test_what_is_done_is_not_done_again(paper: Paper, store: Store, tmp_path: Pa
     text = console.export_text()
     assert "made with other code" in text
     assert "to run (failed before: it went wrong)" in text
-    assert "3 experiments: 2 are there, 1 to run" in text
+    assert "2 of 3 experiments there, 1 to run" in text
     store.add(record_of(three))
     assert store.failure(three.name) is None
 
@@ -375,10 +375,26 @@ def test_means_spreads_and_gains(paper: Paper, store: Store) -> None:
     assert (number.mean, number.seeds) == (82.0, 2)
     assert number.deviation == pytest.approx(8**0.5)
     assert number.gain == pytest.approx(14.0)  # on seed 2, which both have
+    assert number.gain_seeds == 1
     assert number.paper == 84.03
     assert number.paper_gain == pytest.approx(84.03 - 74.87)
     assert number.difference == pytest.approx(82.0 - 84.03)
     assert deviation([5.0]) is None
+
+
+def test_settings_are_compared_on_the_seeds_that_all_have(paper: Paper, store: Store) -> None:
+    """δ = 0.6 has one seed; two more of δ = 0.5 must not look like an effect of δ."""
+    table = paper.table("delta")
+    rows = paper.rows(table, "icifar20")
+    for key, seeds in {"0.5": (1, 2, 3), "0.6": (2,)}.items():
+        for seed in seeds:
+            own = experiment_of(table, rows[key], "icifar20", "ncd", seed)
+            store.add(record_of(own, metrics={AVERAGE: 10.0 * seed}))
+    results = results_of(paper, table, "icifar20", store)
+    numbers = [results.number(key, "ncd", AVERAGE) for key in ("0.5", "0.6")]
+    assert [(own.mean, own.seeds) for own in numbers] == [(20.0, 1), (20.0, 1)]
+    assert len(results.all_records) == 2
+    assert len(results.measured) == 4  # nothing that was measured leaves the files
 
 
 def test_numbers_of_another_benchmark_have_no_difference(paper: Paper, store: Store) -> None:

@@ -279,7 +279,7 @@ def test_the_experiment_comes_home(nodes: Nodes, swept: Swept) -> None:
 
 def test_what_is_done_is_not_done_again(nodes: Nodes, swept: Swept) -> None:
     said = run(nodes.project, *nodes.command("run", "sweep"), "--methods", "replay")
-    assert "1 experiments: 1 are there" in said
+    assert "1 of 1 experiments there" in said
     shown = run(nodes.project, *nodes.command("show", "sweep"))
     assert f"{record(nodes).metrics['final_accuracy']:.1f}" in shown
 

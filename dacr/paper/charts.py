@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ COLOURS = {
 }  # fmt: skip
 OTHER_ROWS = (11, 4, 3, 0, 8, 7, 2, 10, 9, 5)
 MEASURED, PAPER = 8, 5
+LABEL, LINE = 24, 13.0  # of a bar's label: characters a line, and from line to line
 
 
 def colour_of(results: Results, row: str) -> int:
@@ -110,7 +112,8 @@ def bars(results: Results, split: str, metric: str) -> Figure | None:
 
 def marked_bars(rows: Sequence[MarkedBar], *, label: str) -> Markup:
     """Horizontal bars from zero; values below zero grow to the left."""
-    step, names, foot = 26.0, 168.0, 26.0
+    labels = [_lines(row.name) for row in rows]
+    step, names, foot = 26.0 if max(map(len, labels)) == 1 else 34.0, 168.0, 26.0
     ends = [end for row in rows for end in row.ends()]
     axis = ticks(min(0.0, *ends), max(0.0, *ends))
     scale = (WIDTH - names - 60) / (axis[-1] - axis[0])
@@ -122,14 +125,19 @@ def marked_bars(rows: Sequence[MarkedBar], *, label: str) -> Markup:
     grid = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1:.1f}"/>')
     body = [grid.format(x(t), height) for t in axis]
     body += [label_at(x(t), height + 16, number(t), "tick mid") for t in axis]
-    for i, row in enumerate(rows):
-        body.append(label_at(names - 8, i * step + 16, _short(row.name), "tick end"))
-        body += _bar(row, i * step, x)
+    for i, (row, lines) in enumerate(zip(rows, labels, strict=True)):
+        middle = (i + 0.5) * step
+        first = middle + 4 - LINE / 2 * (len(lines) - 1)
+        body += [
+            label_at(names - 8, first + LINE * j, line, "tick end") for j, line in enumerate(lines)
+        ]
+        body += _bar(row, middle - 11, x)
     return drawing(label, body, height + foot)
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 26 else f"{name[:25]}…"
+def _lines(name: str) -> list[str]:
+    """A label beside a bar, on two lines at most."""
+    return textwrap.wrap(name, LABEL, max_lines=2, placeholder=" …")
 
 
 def _bar(row: MarkedBar, y: float, x: Callable[[float], float]) -> Iterable[Markup]:

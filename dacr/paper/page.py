@@ -100,35 +100,36 @@ def _leading_row(results: Results, split: str, metric: str) -> str | None:
 def _card(results: Results, row: str, split: str, metric: str) -> Card:
     own, digits = results.number(row, split, metric), decimals(metric)
     label, host = results.rows[row].label, results.rows[row].host
-    seeds = f"{own.seeds} seed{'s' * (own.seeds > 1)}"
     if own.gain is not None and host is not None:
         theirs = None if own.paper_gain is None else signed(own.paper_gain, digits)
         title = f"{split.upper()}: {label} over {results.rows[host].label}"
-        return Card(title, signed(own.gain, digits), f"{words(metric)}, {seeds}", theirs)
+        meaning = f"{words(metric)}, {_seeds(own.gain_seeds)}"
+        return Card(title, signed(own.gain, digits), meaning, theirs)
     theirs = None if own.paper is None else spread(own.paper, own.paper_deviation, digits)
     text = spread(own.mean, own.deviation, digits)
-    return Card(f"{split.upper()}: {label}", text, f"{words(metric)}, {seeds}", theirs)
+    return Card(f"{split.upper()}: {label}", text, f"{words(metric)}, {_seeds(own.seeds)}", theirs)
 
 
-def figures(results: Results) -> list[Figure]:
-    """The charts that the table's metrics and details call for."""
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count > 1)}"
+
+
+def figures(results: Results, split: str) -> list[Figure]:
+    """The charts of a split that the table's metrics and details call for."""
     table = results.table
     drawn: list[Figure | None] = []
-    for split in table.splits:
-        if table.grid:
-            for metric in table.metrics:
-                drawn += charts.over_grid(results, split, metric)
-        elif "embedding" not in table.details and "accuracy_by_arrival" not in table.details:
-            drawn += [charts.bars(results, split, metric) for metric in table.metrics[:2]]
-        if "accuracy_by_session" in table.details and not table.grid:
-            drawn.append(
-                charts.by_session(results, split, "accuracy_by_session", "accuracy, %", True)
-            )
-        if "components_by_session" in table.details:
-            name = "components a class"
-            drawn.append(charts.by_session(results, split, "components_by_session", name, False))
-        if "purity_by_session" in table.details:
-            drawn.append(charts.by_session(results, split, "purity_by_session", "purity", False))
+    if table.grid:
+        for metric in table.metrics:
+            drawn += charts.over_grid(results, split, metric)
+    elif "embedding" not in table.details and "accuracy_by_arrival" not in table.details:
+        drawn += [charts.bars(results, split, metric) for metric in table.metrics[:2]]
+    if "accuracy_by_session" in table.details and not table.grid:
+        drawn.append(charts.by_session(results, split, "accuracy_by_session", "accuracy, %", True))
+    if "components_by_session" in table.details:
+        name = "components a class"
+        drawn.append(charts.by_session(results, split, "components_by_session", name, False))
+    if "purity_by_session" in table.details:
+        drawn.append(charts.by_session(results, split, "purity_by_session", "purity", False))
     return [figure for figure in drawn if figure]
 
 
@@ -159,7 +160,7 @@ def render(results: Results) -> str:
         blocks=blocks(results),
         cards=cards(results),
         reference=results.reference and results.paper.benchmark_name(results.reference),
-        figures=figures(results),
+        figures=[own for split in table.splits if (own := figures(results, split))],
         maps=maps(results),
         clouds=clouds(results),
         records=results.all_records,

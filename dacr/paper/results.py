@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dacr.paper.plan import experiment_of
 from dacr.paper.records import Record, Store, write_results
 from dacr.paper.spec import Paper, Row, Table
+
+Cells = dict[tuple[str, str], list[Record]]
+"""(row, split) → its experiments, one a seed"""
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Number:
     seeds: int
     gain: float | None
     """Over the row's host, on the seeds that both have."""
+    gain_seeds: int
     paper: float | None
     paper_deviation: float | None
     paper_gain: float | None
@@ -36,8 +41,13 @@ class Results:
     benchmark: str
     rows: dict[str, Row]
     reference: str | None
-    records: dict[tuple[str, str], list[Record]] = field(repr=False)
-    """(row, split) → its experiments, one a seed"""
+    found: Cells = field(repr=False)
+
+    @cached_property
+    def records(self) -> Cells:
+        """What is shown: methods with all their seeds, settings of one on those that all have."""
+        settings = self.table.grid is not None or isinstance(self.table.rows, dict)
+        return on_shared_seeds(self.found) if settings else self.found
 
     @property
     def all_records(self) -> list[Record]:
@@ -46,10 +56,10 @@ class Results:
 
     @property
     def measured(self) -> list[tuple[str, str, Record]]:
-        """(row's key, row's label, record) in the table's order."""
+        """All that was found: (row's key, row's label, record) in the table's order."""
         return [
             (key, self.rows[key].label, record)
-            for (key, _), own in self.records.items()
+            for (key, _), own in self.found.items()
             for record in own
         ]
 
@@ -63,11 +73,13 @@ class Results:
         mean = sum(own) / len(own) if own else None
         theirs = self._paper(row, split, metric)
         same = self.reference == self.benchmark
+        gains = self._gains(row, split, metric)
         return Number(
             mean=mean,
             deviation=deviation(own),
             seeds=len(own),
-            gain=self._gain(row, split, metric),
+            gain=sum(gains) / len(gains) if gains else None,
+            gain_seeds=len(gains),
             paper=theirs,
             paper_deviation=self.table.deviation(metric, self.reference or "", split, row),
             paper_gain=self._paper_gain(row, split, metric),
@@ -79,18 +91,34 @@ class Results:
             return None
         return self.table.number(metric, self.reference, split, row)
 
-    def _gain(self, row: str, split: str, metric: str) -> float | None:
+    def _gains(self, row: str, split: str, metric: str) -> list[float]:
         host = self.rows[row].host
         if host is None:
-            return None
+            return []
         own, hosts = self.values(row, split, metric), self.values(host, split, metric)
-        gains = [own[seed] - hosts[seed] for seed in own.keys() & hosts.keys()]
-        return sum(gains) / len(gains) if gains else None
+        return [own[seed] - hosts[seed] for seed in own.keys() & hosts.keys()]
 
     def _paper_gain(self, row: str, split: str, metric: str) -> float | None:
         host = self.rows[row].host
         hosts = self._paper(host, split, metric) if host else None
         return minus(self._paper(row, split, metric), hosts)
+
+
+def on_shared_seeds(found: Cells) -> Cells:
+    """The seeds that all measured rows of a split have; all seeds where none is shared.
+
+    Settings differ by less than seeds do: three seeds beside one would show the seeds.
+    """
+    shared = {
+        split: set[int].intersection(
+            *({r.seed for r in own} for (_, of), own in found.items() if of == split and own)
+        )
+        for split in {split for (_, split), own in found.items() if own}
+    }
+    return {
+        (row, split): [r for r in own if r.seed in shared[split] or not shared[split]]
+        for (row, split), own in found.items()
+    }
 
 
 def minus(left: float | None, right: float | None) -> float | None:
@@ -107,7 +135,7 @@ def deviation(values: list[float]) -> float | None:
 def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Results:
     """Everything that was measured for the table, whichever command asked for it."""
     rows = paper.rows(table, benchmark)
-    records = {
+    found = {
         (key, split): store.of_stem(
             experiment_of(table, row, benchmark, split, seed=0).stem, table.details
         )
@@ -115,7 +143,7 @@ def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Resu
         for key, row in rows.items()
     }
     reference = paper.reference(table, benchmark)
-    return Results(paper, table, benchmark, rows, reference, records)
+    return Results(paper, table, benchmark, rows, reference, found)
 
 
 def commit_results(results: Results) -> None:

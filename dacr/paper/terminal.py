@@ -61,12 +61,11 @@ def _state(task: Task, waiting: bool) -> str:
 
 def summary(planned: Sequence[Task], redo: str | None, jobs: int) -> str:
     chosen = to_run(planned, redo)
-    parts = [f"{len(planned)} experiments: {len(planned) - len(chosen)} are there"]
-    parts.append(f"{len(chosen)} to run")
+    there = len(planned) - len(chosen)
+    text = f"{there} of {len(planned)} experiments there, {len(chosen)} to run"
     changed = sum(task.changed for task in planned) if redo is None else 0
-    text = ", ".join(parts)
     if changed:
-        text += f". {changed} were made with other code or settings: --redo changed runs them again"
+        text += f". {changed} made with other code or settings: --redo changed does that anew"
     times = [task.seconds for task in chosen if task.seconds is not None]
     if times:
         total = sum(times) / len(times) * len(chosen) / min(jobs, len(chosen))
