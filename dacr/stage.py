@@ -18,6 +18,8 @@ _ADVICE = {
     errno.EDQUOT: "your disk quota is used up; free some space and run the same command again",
     errno.EACCES: "no permission; check the owner and mode of the folder",
     errno.EPERM: "no permission; check the owner and mode of the folder",
+    errno.EEXIST: "there is a file of this name; choose another place",
+    errno.ENOTDIR: "a part of this path is a file, not a folder; choose another place",
     errno.EROFS: "the file system is read-only; work in a folder that can be written",
 }
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from rich.console import Console
@@ -14,7 +16,7 @@ from rich.console import Console
 from dacr.config import load_params
 from dacr.errors import UserError
 from dacr.paper import repository
-from dacr.paper.charts import COLOURS, arrival_grid
+from dacr.paper.charts import COLOURS, arrival_grid, mean
 from dacr.paper.page import render
 from dacr.paper.plan import (
     Choice,
@@ -30,7 +32,8 @@ from dacr.paper.plan import (
 from dacr.paper.records import Record, Store, read_results, write_results
 from dacr.paper.results import Results, deviation, results_of
 from dacr.paper.spec import Paper, load_paper, load_table
-from dacr.paper.terminal import show_plan, show_results
+from dacr.paper.terminal import beside, scale, show_plan, show_results, where
+from dacr.paper.worker import by_arrival
 from stages.params import compose
 from tests.chromium import Chromium, executable
 from tests.paper_records import record_of
@@ -202,6 +205,24 @@ def test_planned_experiments_compose(paper: Paper, table: str, tmp_path: Path) -
         assert load_params(tmp_path / "params.yaml").train.threads == 1
 
 
+@pytest.mark.parametrize("benchmark", sorted(p.stem for p in Path("conf/benchmark").glob("*.yaml")))
+def test_the_study_of_m_has_a_schedule_on_every_benchmark(
+    paper: Paper, benchmark: str, tmp_path: Path
+) -> None:
+    """Three sessions that bring all domains, however many there are."""
+    cell = cells(paper, paper.table("components"), benchmark, Choice())[0]
+    compose(cell.experiments[0].arguments, tmp_path / "params.yaml")
+    params = load_params(tmp_path / "params.yaml")
+    assert len(params.schedule.sessions) == 3
+    assert sum(params.schedule.domains_by_session()) == len(params.data.domains)
+
+
+@pytest.mark.parametrize("benchmark", ["icifar20", "idigits", MINI, "idigits_cpu", "icifar20_cpu"])
+def test_the_study_of_the_memory_has_the_benchmarks_own_size(paper: Paper, benchmark: str) -> None:
+    sizes = paper.table("memory").grid.of(benchmark)  # type: ignore[union-attr]
+    assert composed(benchmark, "ncd", "der_dacr")["memory"]["size"] in sizes
+
+
 def test_the_ablation_switches_what_its_rows_say(paper: Paper, tmp_path: Path) -> None:
     table = paper.table("ablation")
     found = {}
@@ -315,6 +336,7 @@ def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.Monkey
             "conf/benchmark/idigits.yaml", "conf/cpu.yaml",
             "dacr/learning/losses.py", "dacr/methods/der.py",
             "dacr/methods/ucir.py", "dacr/methods/ours.py", "dacr/paper/page.py", "README.md",
+            *(f"dacr/data/sources/{name}.py" for name in ("base", "syn", "svhn", "street")),
         ],
         "old",
     )  # fmt: skip
@@ -336,7 +358,19 @@ def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.Monkey
     assert not changed_by("dacr/methods/ours.py", "der")
     assert not changed_by("dacr/methods/ucir.py", "der")
     assert not changed_by("dacr/paper/page.py", "der")
+    assert changed_by("dacr/data/sources/syn.py", "der")
+    assert changed_by("dacr/data/sources/base.py", "der")
+    assert not changed_by("dacr/data/sources/street.py", "der")
+    assert not changed_by("dacr/data/sources/svhn.py", "der", "icifar20")
+    assert changed_by("dacr/data/sources/street.py", "der", MINI)
     assert not changed_by("README.md", "der")
+
+
+def test_what_a_source_imports_is_in_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``syn`` reads with ``svhn``, also where a benchmark does not name it."""
+    monkeypatch.setattr(repository, "source_names", lambda _: {"syn"})
+    names = {path.stem for path in repository.source_files("any")}
+    assert names == {"__init__", "base", "origin", "svhn", "syn", "upstream"}
 
 
 def test_every_file_that_dvc_watches_is_in_the_identity() -> None:
@@ -346,6 +380,7 @@ def test_every_file_that_dvc_watches_is_in_the_identity() -> None:
     for name in ("build", "split", "start", "learn", "consolidate"):
         listed |= set(stages[name].get("do", stages[name])["deps"])
     code = {d for d in listed if d.startswith("dacr/") and "$" not in d} | {"data/schedules"}
+    code.remove("dacr/data/sources")  # of which an experiment takes its own
     assert code <= set(repository.EVERY_EXPERIMENT) | {"dacr/learning/state.py"}
 
 
@@ -356,7 +391,7 @@ def fill(paper: Paper, store: Store, table: str, benchmark: str = MINI) -> Resul
     own = paper.table(table)
     for cell in cells(paper, own, benchmark, Choice(seeds=[1, 2, 3])):
         for experiment in cell.experiments:
-            store.add(record_of(experiment))
+            store.add(record_of(experiment, experiment.code(repository.head())))
     return results_of(paper, own, benchmark, store)
 
 
@@ -395,6 +430,88 @@ def test_settings_are_compared_on_the_seeds_that_all_have(paper: Paper, store: S
     assert [(own.mean, own.seeds) for own in numbers] == [(20.0, 1), (20.0, 1)]
     assert len(results.all_records) == 2
     assert len(results.measured) == 4  # nothing that was measured leaves the files
+
+
+def test_what_other_code_measured_is_said(paper: Paper, store: Store) -> None:
+    own = Experiment("icifar20", "nd", "der", 1, (("train.threads", "1"),))
+    code = own.code(repository.head())
+    store.add(record_of(own, code))
+    store.add(record_of(replace(own, seed=2), "0ther"))
+    results = results_of(paper, paper.table("main"), "icifar20", store)
+    assert results.older == {replace(own, seed=2).name}
+    said = where(results)
+    assert "1 of 2 were measured with other code or settings than the committed ones" in said
+    assert "Some rows mix seeds measured with different code." in said
+    assert render(results).count("The committed code or settings are others by now.") == 1
+    store.add(record_of(replace(own, seed=2), code, started="2025-01-01T00:00:00+00:00"))
+    again = results_of(paper, paper.table("main"), "icifar20", store)
+    assert again.older == frozenset()  # the plan takes the committed code's record, and so do we
+
+
+def test_rows_of_one_method_with_different_settings_do_not_mix(paper: Paper, store: Store) -> None:
+    """The ablation's first and last row are both DER, measured with different code perhaps."""
+    table = paper.table("ablation")
+    for key, code in (("none", "one"), ("der_bilevel", "two")):
+        row = paper.rows(table, "icifar20")[key]
+        store.add(record_of(experiment_of(table, row, "icifar20", "nd", 1), code))
+    assert "mix seeds" not in where(results_of(paper, table, "icifar20", store))
+
+
+def test_a_grids_own_value_is_known_for_the_committed_configuration_alone(
+    paper: Paper, store: Store
+) -> None:
+    """B = 50 is no override where 50 is the benchmark's own; measured before, it may have been
+    another size under the same name."""
+    table = paper.table("memory")
+    for key in ("20", "50"):
+        row = paper.rows(table, MINI)[key]
+        store.add(record_of(experiment_of(table, row, MINI, "ncd", 1), "0lder"))
+    results = results_of(paper, table, MINI, store)
+    assert [results.number(key, "ncd", FINAL).seeds for key in ("20", "50")] == [1, 0]
+
+
+def test_the_scale_names_every_setting(paper: Paper, store: Store) -> None:
+    for seed, epochs in ((1, 24), (2, 12)):
+        own = Experiment("icifar20", "nd", "der", seed, (("train.threads", "1"),))
+        setting = record_of(own).setting | {"epochs": epochs}
+        store.add(record_of(own, setting=setting))
+    results = results_of(paper, paper.table("main"), "icifar20", store)
+    assert "resnet8, 12 or 24 epochs a session" in scale(results)
+
+
+def test_curves_of_different_lengths_have_no_mean() -> None:
+    assert mean([[1.0, 2.0], [3.0, 6.0]]) == [2.0, 4.0]
+    assert mean([[1.0, 2.0], [3.0]]) is None
+    assert mean([]) is None
+
+
+def test_every_measured_line_leads_to_its_experiments(paper: Paper, store: Store) -> None:
+    results = fill(paper, store, "main")
+    page = render(results)
+    for own in results.records.values():
+        for record in own:
+            assert page.count(f'href="#{record.name}"') == len(results.table.metrics)
+            assert page.count(f'id="{record.name}"') == 1
+            assert record.command in page
+    assert scale(results) in page
+    assert beside(results) in page.replace("&#39;", "'")
+
+
+@pytest.mark.parametrize(("kind", "needed"), [("mirror sample", 1), ("published set", 0)])
+def test_images_of_a_mirror_are_part_of_the_command(
+    paper: Paper, store: Store, kind: str, needed: int
+) -> None:
+    own = Experiment("icifar20", "nd", "der", 1, (("train.threads", "1"),))
+    data = record_of(own).data | {"origins": {"cifar100": kind}}
+    store.add(record_of(own, data=data))
+    page = render(results_of(paper, paper.table("main"), "icifar20", store))
+    assert page.count("It needs the same mirror (<code>DACR_MIRROR</code>).") == needed
+
+
+def test_a_pair_without_test_images_has_no_accuracy() -> None:
+    schedule = pd.DataFrame({"session": [1, 2], "class": [0, 0], "domain": [1, 0]})
+    metrics = {"accuracy_by_pair": [{"class": 0, "domain": 0, "accuracy": 70.0}]}
+    assert by_arrival(metrics, schedule, ["cat"]) == {"cat": [70.0]}
 
 
 def test_numbers_of_another_benchmark_have_no_difference(paper: Paper, store: Store) -> None:
@@ -458,6 +575,8 @@ def test_every_page_opens_alone_and_links_to_its_experiments(
             assert browser.evaluate(broken) == 0
             count = "document.querySelectorAll('details.experiment').length"
             assert browser.evaluate(count) == len(results.all_records)
+            browser.evaluate("document.querySelector('table.numbers td a').click()")
+            assert browser.evaluate("document.querySelectorAll('details[open]').length") == 1
             assert browser.evaluate("document.querySelectorAll('svg, table.grid').length") > 0
 
 

@@ -15,10 +15,13 @@ import pytest
 
 from dacr.errors import UserError
 from dacr.paper.engine import stop
+from dacr.paper.plan import Experiment
 from dacr.paper.records import Store
-from dacr.paper.sweep import Ended, only_sweep, sweep
+from dacr.paper.repository import git
+from dacr.paper.sweep import Ended, keep, only_sweep, sweep
 from dacr.paper.worker import Order, Outcome, error_line
 from tests.paper_project import environment, run, tiny_project
+from tests.paper_records import record_of
 
 GOOD, BAD = "tiny-one-replay-2a90e0-s1993", "tiny-one-replay-d73319-s1993"
 SWEEP = [sys.executable, "-m", "dacr", "paper"]
@@ -114,6 +117,7 @@ def test_wrong_words_are_one_line(project: Path) -> None:
         (["plan", "sweep", "--benchmark", "tiny", "--splits", "nd"], "unknown split 'nd'"),
         (["plan", "sweep", "--benchmark", "tiny", "--methods", "derr"], "unknown method 'derr'"),
         (["plan", "sweep", "--benchmark", "tiny", "--jobs", "0"], "--jobs 0"),
+        (["plan", "sweep", "--benchmark", "tiny", "--methods", ","], "--methods names nothing"),
     ):
         said = run(project, *SWEEP, *words, code=1)
         assert said.startswith(f"dacr: {answer}")
@@ -216,6 +220,24 @@ def test_a_full_disk_ends_the_sweep(tmp_path: Path) -> None:
     assert engine.asked == 2
     assert told == [1, 2]
     assert store.failure("a") == "it is wrong"
+
+
+def test_a_commit_that_cannot_come_home_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another git process holds the lock of a ref, as it is left behind by one that was killed."""
+    monkeypatch.chdir(tmp_path)
+    git("init", "--quiet")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-qm", "one")
+    done = Experiment("icifar20", "nd", "der", 1, ())
+    ref = f"refs/exps/ab/cdef/{done.name}"
+    git("update-ref", ref, "HEAD")
+    (tmp_path / ".git" / f"{ref}.lock").touch()
+    store = Store(tmp_path / "scratch", tmp_path / "results")
+    kept = keep(Outcome(done.name, record=record_of(done), bundle=b""), store)
+    assert kept.record is None
+    assert (kept.error or "").startswith("done, but its commit could not be brought home: git ")
+    assert store.failure(done.name) == kept.error
 
 
 def test_the_line_that_a_person_should_read_first() -> None:

@@ -213,10 +213,22 @@ def test_the_papers_own_settings_are_comparable(tmp_path: Path) -> None:
     assert len(same.table) == 10
 
 
+@pytest.mark.parametrize("benchmark", ["icifar20", "idomainnet", "idigits"])
+@pytest.mark.parametrize("method", load_paper().methods)
+def test_every_method_has_the_papers_settings(tmp_path: Path, benchmark: str, method: str) -> None:
+    choice = f"benchmark={benchmark}", "split=nd", f"method={method}"
+    assert _compare(tmp_path, *choice).reason is None
+
+
 @pytest.mark.parametrize(
     ("choice", "reason"),
     [
         (["train.epochs=20"], "train.epochs 20 (paper 200)"),
+        (["train.milestones=[1,2]"], "train.milestones [1, 2] (paper [80, 120])"),
+        (["train.schedule=cosine"], "train.schedule cosine (paper multistep)"),
+        (["train.gamma=0.5"], "train.gamma 0.5 (paper 0.1)"),
+        (["loss.lambda_epochs=1"], "loss.lambda_epochs 1 (paper 10)"),
+        (["mixture.expectation=batch"], "mixture.expectation batch (paper epoch)"),
         (["reduction.delta=0.5"], "reduction.delta 0.5 (paper 0.7)"),
         (["data.per_pair=10"], "data.per_pair 10 (paper none)"),
         (["benchmark=idigits_mini"], "embedded data"),

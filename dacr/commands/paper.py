@@ -79,11 +79,21 @@ def _choice(paper: Paper, arguments: argparse.Namespace) -> Choice:
 
     if arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: at least one experiment at a time")
-    methods, splits = (
-        [word for word in (text or "").split(",") if word]
-        for text in (arguments.methods, arguments.splits)
+    return Choice(
+        _words(arguments.methods, "--methods"),
+        _words(arguments.splits, "--splits"),
+        parse_seeds(arguments.seeds, paper.seeds),
     )
-    return Choice(methods, splits, parse_seeds(arguments.seeds, paper.seeds))
+
+
+def _words(text: str | None, option: str) -> list[str]:
+    """The words between commas; none without the option, which means all."""
+    from dacr.errors import UserError
+
+    words = [word for word in (text or "").split(",") if word]
+    if text is not None and not words:
+        raise UserError(f"{option} names nothing; leave it out for all")
+    return words
 
 
 def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:

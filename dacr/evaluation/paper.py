@@ -114,6 +114,8 @@ def _other_settings(paper: Paper, params: dict[str, Any]) -> list[str]:
 
 
 def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return "none" if value is None else str(value).lower()
 
 

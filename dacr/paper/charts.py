@@ -40,10 +40,16 @@ def colour_of(results: Results, row: str) -> int:
 
 
 def curve(results: Results, row: str, split: str, detail: str) -> list[float] | None:
-    """A list by session, averaged over the seeds."""
+    """A list by session, averaged over the seeds; None if they had different sessions."""
     own = [record.details[detail] for record in results.records[row, split]]
-    lists = [value["after"] if isinstance(value, dict) else value for value in own]
-    return [sum(at) / len(at) for at in zip(*lists, strict=True)] if lists else None
+    return mean([value["after"] if isinstance(value, dict) else value for value in own])
+
+
+def mean(lists: Sequence[Sequence[float]]) -> list[float] | None:
+    """Place by place; None where the lists are of different lengths, or there are none."""
+    if len({len(own) for own in lists}) != 1:
+        return None
+    return [sum(at) / len(at) for at in zip(*lists, strict=True)]
 
 
 def by_session(
@@ -213,12 +219,10 @@ def arrival_grids(results: Results, split: str) -> list[Grid]:
     grids = []
     for key, row in results.rows.items():
         own = [record.details["accuracy_by_arrival"] for record in results.records[key, split]]
-        if own:
-            mean = {
-                c: [sum(at) / len(at) for at in zip(*(seed[c] for seed in own), strict=True)]
-                for c in own[0]
-            }
-            grids.append(arrival_grid(mean, f"{row.label}, measured, %"))
+        common = [c for c in own[0] if all(c in seed for seed in own)] if own else []
+        means = {c: at for c in common if (at := mean([seed[c] for seed in own]))}
+        if means:
+            grids.append(arrival_grid(means, f"{row.label}, measured, %"))
     for key, classes in (
         results.table.arrival.get(results.reference or "", {}).get(split, {}).items()
     ):

@@ -145,9 +145,14 @@ def clouds(results: Results) -> list[tuple[str, list[Figure]]]:
     return [own for split in results.table.splits for own in charts.embeddings(results, split)]
 
 
+def from_mirror(record: Record) -> bool:
+    """Its images are a mirror's own: the command alone would fetch others, or none."""
+    return any(kind.startswith("mirror") for kind in record.data["origins"].values())
+
+
 def render(results: Results) -> str:
     environment = page_environment(OWN)
-    environment.globals |= {"duration": duration}
+    environment.globals |= {"duration": duration, "from_mirror": from_mirror}
     table = results.table
     cells = len(results.rows) * len(table.splits)
     return environment.get_template("paper.html.j2").render(
@@ -164,6 +169,7 @@ def render(results: Results) -> str:
         maps=maps(results),
         clouds=clouds(results),
         records=results.all_records,
+        older=results.older,
     )
 
 

@@ -102,10 +102,10 @@ class Store:
         own = [r for r in self._known.get(name, []) if set(details) <= r.details.keys()]
         return max(own, key=lambda r: (r.code == code, r.started), default=None)
 
-    def of_stem(self, stem: str, details: Sequence[str]) -> list[Record]:
-        """The records of all seeds of an experiment, sorted by seed."""
+    def of_stem(self, stem: str, details: Sequence[str], code: str) -> list[Record]:
+        """The records of all seeds of an experiment, of this code if there is one, by seed."""
         names = [name for name in self._known if name.rpartition("-s")[0] == stem]
-        found = [record for name in names if (record := self.find(name, details))]
+        found = [record for name in names if (record := self.find(name, details, code))]
         return sorted(found, key=lambda record: record.seed)
 
     def add(self, record: Record) -> None:

@@ -7,6 +7,7 @@ Experiments run at the committed revision. Which of its files can change a resul
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from collections.abc import Iterable
 from functools import cache
@@ -23,7 +24,6 @@ EVERY_EXPERIMENT = (
     "dacr/data/benchmark.py",
     "dacr/data/packing.py",
     "dacr/data/restriction.py",
-    "dacr/data/sources",
     "dacr/data/splits.py",
     "dacr/evaluation/metrics.py",
     "dacr/evaluation/plots.py",
@@ -33,6 +33,8 @@ EVERY_EXPERIMENT = (
     "data/schedules",
 )
 """Code and configuration that every experiment runs; an experiment adds its own choices."""
+SOURCES = Path("dacr/data/sources")
+SHARED_SOURCES = ("__init__", "base")
 WATCHED = (
     *("conf", "dacr", "data/schedules", "dvc.yaml", "stages"),
     *(
@@ -97,6 +99,7 @@ def code_of(revision: str, benchmark: str, split: str, method: str) -> str:
     for group, name in groups.items():
         paths += [str(path) for path in configuration(group, name)]
     paths += [f"dacr/methods/{name}.py" for name in method_files(method)]
+    paths += [str(path) for path in source_files(benchmark)]
     own = sorted((path, blob) for path, blob in blobs(revision).items() if _within(path, paths))
     return hashlib.sha256(repr(own).encode()).hexdigest()[:12]
 
@@ -110,6 +113,31 @@ def configuration(group: str, name: str) -> list[Path]:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     below = [own for own in content.get("defaults", []) if isinstance(own, str) and own != "_self_"]
     return [path, *(file for own in below for file in configuration(group, own))]
+
+
+def source_files(benchmark: str) -> list[Path]:
+    """The files of dacr/data/sources that a benchmark reads with, and those that they import.
+
+    A source that somebody adds leaves what was measured on other benchmarks as good as it was.
+    """
+    waiting = {*SHARED_SOURCES, *source_names(benchmark)}
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        path = SOURCES / f"{name}.py"
+        found.add(name)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        waiting |= set(re.findall(r"^from dacr\.data\.sources\.(\w+) import", text, re.M)) - found
+    return [SOURCES / f"{name}.py" for name in sorted(found)]
+
+
+def source_names(benchmark: str) -> set[str]:
+    """What ``data.sources`` of a benchmark names, its own or that of a file it builds upon."""
+    for path in configuration("benchmark", benchmark):
+        data = yaml.safe_load(path.read_text(encoding="utf-8")).get("data") or {}
+        if sources := data.get("sources"):
+            return {name for files in sources.values() for name in files}
+    return set()
 
 
 def method_files(method: str) -> list[str]:

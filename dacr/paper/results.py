@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dacr.paper.plan import experiment_of
+from dacr.paper.plan import Experiment, experiment_of
 from dacr.paper.records import Record, Store, write_results
-from dacr.paper.spec import Paper, Row, Table
+from dacr.paper.repository import head
+from dacr.paper.spec import Grid, Paper, Row, Table
 
 Cells = dict[tuple[str, str], list[Record]]
 """(row, split) → its experiments, one a seed"""
@@ -42,6 +43,8 @@ class Results:
     rows: dict[str, Row]
     reference: str | None
     found: Cells = field(repr=False)
+    older: frozenset[str] = frozenset()
+    """The experiments that were measured with other code or settings than the committed ones."""
 
     @cached_property
     def records(self) -> Cells:
@@ -135,15 +138,27 @@ def deviation(values: list[float]) -> float | None:
 def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Results:
     """Everything that was measured for the table, whichever command asked for it."""
     rows = paper.rows(table, benchmark)
-    found = {
-        (key, split): store.of_stem(
-            experiment_of(table, row, benchmark, split, seed=0).stem, table.details
-        )
-        for split in table.splits
-        for key, row in rows.items()
-    }
+    found: Cells = {}
+    older: set[str] = set()
+    for split in table.splits:
+        for key, row in rows.items():
+            experiment = experiment_of(table, row, benchmark, split, seed=0)
+            code = experiment.code(head())
+            own = store.of_stem(experiment.stem, table.details, code)
+            if table.grid and _is_default(experiment, row, table.grid):
+                own = [record for record in own if record.code == code]
+            found[key, split] = own
+            older |= {record.name for record in own if record.code != code}
     reference = paper.reference(table, benchmark)
-    return Results(paper, table, benchmark, rows, reference, found)
+    return Results(paper, table, benchmark, rows, reference, found, frozenset(older))
+
+
+def _is_default(experiment: Experiment, row: Row, grid: Grid) -> bool:
+    """Its value is the configuration's own, so that its name does not tell the value.
+
+    Measured under another configuration it may have had another one, and belong to another row.
+    """
+    return grid.parameter in row.overrides and grid.parameter not in dict(experiment.overrides)
 
 
 def commit_results(results: Results) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -87,13 +87,13 @@ def sweep(
     ended = Ended([], {})
     with termination_is_an_interrupt(), closing(engine.run(orders)) as outcomes:
         for outcome in outcomes:
-            keep(outcome, store)
-            if outcome.error is None:
-                ended.done.append(outcome.name)
+            kept = keep(outcome, store)
+            if kept.error is None:
+                ended.done.append(kept.name)
             else:
-                ended.failed[outcome.name] = outcome.error
-            tell(outcome, ended)
-            if outcome.error and any(words in outcome.error for words in FULL):
+                ended.failed[kept.name] = kept.error
+            tell(kept, ended)
+            if kept.error and any(words in kept.error for words in FULL):
                 raise UserError(
                     f"the disk is full (in {outcome.name}); free some space and run the same "
                     "command again: what is done is kept"
@@ -101,12 +101,20 @@ def sweep(
     return ended
 
 
-def keep(outcome: Outcome, store: Store) -> None:
-    if outcome.record is None:
-        store.fail(outcome.name, outcome.error or "it left no result")
-        return
-    adopt(outcome, store.scratch)
-    store.add(outcome.record)
+def keep(outcome: Outcome, store: Store) -> Outcome:
+    """Note how the experiment ended; without its commit in this repository it is not done."""
+    kept = outcome
+    if outcome.record is not None:
+        try:
+            adopt(outcome, store.scratch)
+        except UserError as error:  # another git process holds a lock, say
+            reason = f"done, but its commit could not be brought home: {error}"
+            kept = replace(outcome, record=None, error=reason)
+    if kept.record is None:
+        store.fail(kept.name, kept.error or "it left no result")
+    else:
+        store.add(kept.record)
+    return kept
 
 
 def adopt(outcome: Outcome, scratch: Path) -> None:

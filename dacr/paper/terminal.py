@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -40,7 +41,9 @@ def show_list(paper: Paper, console: Console) -> None:
 def show_plan(planned: Sequence[Task], redo: str | None, jobs: int, console: Console) -> None:
     """What would run, what is there, and how long it will take."""
     waiting = {task.experiment.name for task in to_run(planned, redo)}
-    lines = Lines("experiment", "with", "state", "about", box=None, pad_edge=False)
+    lines = Lines(box=None, pad_edge=False)
+    for heading in ("experiment", "with", "state", "about"):
+        lines.add_column(heading, overflow="fold")
     for task in planned:
         state = _state(task, task.experiment.name in waiting)
         about = duration(task.seconds) if task.seconds is not None else NOTHING
@@ -139,20 +142,38 @@ def footnotes(results: Results) -> list[str]:
 
 def scale(results: Results) -> str:
     records = results.all_records
-    first = records[0]
-    data, setting = first.data, first.setting
+    images = every(_images(record.data) for record in records)
+    parts = every(_part(record.setting) for record in records)
+    setting = {
+        key: every(record.setting[key] for record in records)
+        for key in ("backbone", "epochs", "batch_size", "memory", "threads")
+    }
+    return (
+        f"Run: {len(records)} experiments on {results.benchmark}: {images}{parts}; "
+        f"{setting['backbone']}, {setting['epochs']} epochs a session, batch "
+        f"{setting['batch_size']}, memory {setting['memory']}; "
+        f"{setting['threads']} thread{'s' * (setting['threads'] != '1')} an experiment."
+    )
+
+
+def every(values: Iterable[Any]) -> str:
+    """All different values, since records of one table may come from different configurations."""
+    return " or ".join(map(str, sorted(set(values))))
+
+
+def _images(data: dict[str, Any]) -> str:
     kinds = ", ".join(sorted(set(data["origins"].values()))) or "made from installed packages"
+    return (
+        f"{len(data['classes'])} classes × {len(data['domains'])} domains, "
+        f"{data['counts']['train']:,} training and {data['counts']['test']:,} test images of "
+        f"{data['image_size']} × {data['image_size']} ({kinds})"
+    )
+
+
+def _part(setting: dict[str, Any]) -> str:
     limited = f", {setting['per_pair']} training images a pair" if setting["per_pair"] else ""
     held = ", evaluated on held-out training images" if setting["validation"] else ""
-    memories = sorted({r.setting["memory"] for r in records})
-    return (
-        f"Run: {len(records)} experiments on {results.benchmark}: {len(data['classes'])} classes × "
-        f"{len(data['domains'])} domains, {data['counts']['train']:,} training and "
-        f"{data['counts']['test']:,} test images of {data['image_size']} × {data['image_size']} "
-        f"({kinds}){limited}{held}; {setting['backbone']}, {setting['epochs']} epochs a session, "
-        f"batch {setting['batch_size']}, memory {', '.join(map(str, memories))}; "
-        f"{setting['threads']} thread{'s' * (setting['threads'] > 1)} an experiment."
-    )
+    return f"{limited}{held}"
 
 
 def where(results: Results) -> str:
@@ -164,10 +185,16 @@ def where(results: Results) -> str:
         }
     )
     revisions = sorted({r.revision[:8] for r in records})
-    codes = len({(r.split, r.method, r.code) for r in records})
-    mixed = codes > len({(r.split, r.method) for r in records})
-    warning = " Some rows mix seeds measured with different code." if mixed else ""
-    return f"Machine: {'; '.join(machines)}. Revision {', '.join(revisions)}.{warning}"
+    warnings = []
+    if older := sum(record.name in results.older for record in records):
+        warnings.append(
+            f"{older} of {len(records)} were measured with other code or settings than the "
+            "committed ones: `dacr paper plan` names them, `--redo changed` measures them anew."
+        )
+    if any(len({record.code for record in own}) > 1 for own in results.records.values()):
+        warnings.append("Some rows mix seeds measured with different code.")
+    said = [f"Machine: {'; '.join(machines)}. Revision {', '.join(revisions)}.", *warnings]
+    return " ".join(said)
 
 
 def beside(results: Results) -> str:

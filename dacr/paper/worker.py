@@ -151,7 +151,9 @@ def has_remote(place: Workplace) -> bool:
 def experiment(order: Order, *, pull: bool) -> list[str]:
     """``dvc exp run``; with ``pull`` it takes from the remote what another machine has done."""
     options = [word for argument in order.arguments for word in ("-S", argument)]
-    return ["exp", "run", *(["--pull"] if pull else []), "-n", order.name, *options]
+    message = f"dacr paper: {' '.join(order.arguments)}"  # tells it from a user's own in git log
+    pulling = ["--pull"] if pull else []
+    return ["exp", "run", *pulling, "-n", order.name, "-m", message, *options]
 
 
 def run_dvc(words: Sequence[str], command: str, place: Workplace) -> tuple[str, int]:
@@ -244,11 +246,15 @@ def collect(order: Order, place: Workplace, started: str, seconds: float, log: s
 def by_arrival(
     metrics: dict[str, Any], schedule: Any, classes: Sequence[str]
 ) -> dict[str, list[float]]:
-    """Final accuracy of each class's domains, in the order in which the class met them."""
+    """Final accuracy of each class's domains, in the order in which the class met them.
+
+    A pair without test images has none.
+    """
     accuracy = {(p["class"], p["domain"]): p["accuracy"] for p in metrics["accuracy_by_pair"]}
     ordered = schedule.sort_values(["class", "session", "domain"])
     return {
-        classes[c]: [accuracy[c, d] for d in own["domain"]] for c, own in ordered.groupby("class")
+        classes[c]: [accuracy[c, d] for d in own["domain"] if (c, d) in accuracy]
+        for c, own in ordered.groupby("class")
     }
 
 
