@@ -8,18 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dacr.errors import UserError
-from dacr.paper.engine import stop
+from dacr.paper.engine import following, stop
 from dacr.paper.plan import Experiment
 from dacr.paper.records import Store
 from dacr.paper.repository import git
 from dacr.paper.sweep import Ended, keep, only_sweep, sweep
-from dacr.paper.worker import Order, Outcome, error_line
+from dacr.paper.worker import LAST, Order, Outcome, error_line
 from tests.paper_project import environment, run, tiny_project
 from tests.paper_records import record_of
 
@@ -220,6 +221,20 @@ def test_a_full_disk_ends_the_sweep(tmp_path: Path) -> None:
     assert engine.asked == 2
     assert told == [1, 2]
     assert store.failure("a") == "it is wrong"
+
+
+def test_an_interrupted_experiment_goes_on_where_its_checkpoints_are(tmp_path: Path) -> None:
+    clones = [tmp_path / name for name in ("one", "two", "three")]
+    for clone in clones:
+        (clone / ".git").mkdir(parents=True)
+    (clones[0] / ".git" / LAST).write_text("b")
+    (clones[1] / ".git" / LAST).write_text("a")
+    waiting = deque(Order(name, [], "", "") for name in ("a", "b", "c"))
+    chosen = [
+        following(waiting, clone, set(clones) - {clone}).name
+        for clone in (clones[2], clones[0], clones[1])
+    ]
+    assert chosen == ["c", "b", "a"]
 
 
 def test_a_commit_that_cannot_come_home_stops_nobody(

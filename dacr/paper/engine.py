@@ -82,7 +82,7 @@ class LocalEngine:
             while waiting or running:
                 while waiting and free:
                     clone = free.pop(0)
-                    order = _next(waiting, clone, set(clones) - {clone})
+                    order = following(waiting, clone, set(clones) - {clone})
                     running.append(self._start(order, clone, clones.index(clone)))
                 ended = [one for one in running if one.process.poll() is not None]
                 for one in ended:
@@ -110,7 +110,7 @@ class LocalEngine:
         return _Running(process, clone, order, paper, said)
 
 
-def _next(waiting: deque[Order], clone: Path, others: set[Path]) -> Order:
+def following(waiting: deque[Order], clone: Path, others: set[Path]) -> Order:
     """The experiment that was interrupted in this clone, else the next that was in no other."""
     own, taken = _last(clone), {_last(other) for other in others}
     chosen = next((order for order in waiting if order.name == own), None)
