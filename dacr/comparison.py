@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dacr.errors import UserError
 from dacr.evaluation.charts import Line, line_chart
-from dacr.evaluation.figures import Figure, legend_of
+from dacr.evaluation.figures import Figure, line_legend
 from dacr.evaluation.headline import UNITS, decimals, format_metric
 from dacr.evaluation.report import page_environment
 from dacr.evaluation.result_sections import percent_range
@@ -263,7 +263,7 @@ def curves(comparison: Comparison) -> Figure:
         y_range=percent_range(lowest),
         x_labels=[(t, str(t)) for t in range(1, sessions + 1)],
     )
-    return Figure(chart, caption, legend_of(side.name for side in sides))
+    return Figure(chart, caption, line_legend(lines))
 
 
 def render_comparison(comparison: Comparison) -> str:

@@ -14,6 +14,7 @@ from dacr.comparison import Comparison, compare_experiments, direction, make_row
 from dacr.errors import UserError
 from stages import evaluate
 from tests.experiment_project import call, dacr, put_under_dvc, run, save
+from tests.legends import line_figures
 from tests.synthetic_run import SyntheticRun
 
 STAGES = {
@@ -190,6 +191,8 @@ def test_the_terminal_and_the_page_show_both_curves(
     for side in (comparison.a, comparison.b):
         for session, accuracy in enumerate(side.metrics["accuracy_by_session"], start=1):
             assert f"<title>{side.name}, session {session}: {accuracy:.4g}</title>" in text
+    ((a, b),) = line_figures(text)
+    assert a.shape != b.shape
     for row in comparison.rows:
         assert f'data-difference="{row.name}"' in text
     assert "<script" not in text

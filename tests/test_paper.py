@@ -36,6 +36,7 @@ from dacr.paper.terminal import beside, scale, show_plan, show_results, where
 from dacr.paper.worker import by_arrival
 from stages.params import compose
 from tests.chromium import Chromium, executable
+from tests.legends import line_figures
 from tests.paper_records import record_of
 
 AVERAGE, FINAL = "average_incremental_accuracy", "final_accuracy"
@@ -127,6 +128,24 @@ def test_every_method_has_a_colour_of_its_own_and_hosts_are_dashed(paper: Paper)
     for host in ("ucir", "geodl", "der"):
         assert COLOURS[host] % 2 == 1  # odd colours are dashed
         assert COLOURS[f"{host}_dacr"] % 2 == 0
+
+
+def test_the_lines_of_all_methods_can_be_told_apart_without_colour(
+    paper: Paper, store: Store
+) -> None:
+    charts = line_figures(render(fill(paper, store, "main")))  # which compares the legends, too
+    assert [len(lines) for lines in charts] == [10, 10, 10]
+    for lines in charts:
+        method = dict(zip(paper.methods, lines, strict=True))
+        assert len({(look.shape, look.dashed) for look in lines}) == 10
+        for host in ("ucir", "geodl", "der"):
+            ours = method[f"{host}_dacr"]
+            assert (method[host].dashed, ours.dashed) == (True, False)
+            assert method[host].shape != ours.shape
+    ablation = line_figures(render(fill(paper, store, "ablation")))
+    assert [len({look.shape for look in lines}) for lines in ablation] == [6, 6, 6]
+    counts = line_figures(render(fill(paper, store, "delta")))[-1]
+    assert len(counts) == len(paper.rows(paper.table("delta"), MINI))
 
 
 def test_a_number_without_a_cell_is_named(tmp_path: Path) -> None:

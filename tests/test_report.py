@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,12 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from dacr.config import load_params
 from dacr.data.sources.upstream import SAMPLE, WHOLE
 from dacr.errors import UserError
-from dacr.evaluation.charts import Bar, Line, bar_chart, line_chart, scatter, ticks
+from dacr.evaluation.charts import (
+    COLOURS,
+    SHAPES,
+    Bar,
+    Line,
+    bar_chart,
+    line_chart,
+    paint,
+    scatter,
+    ticks,
+)
 from dacr.evaluation.files import read_history, read_predictions, read_schedule
 from dacr.evaluation.paper import Comparison, compare
 from dacr.evaluation.pictures import matrix_png
@@ -30,6 +41,7 @@ from dacr.evaluation.report import read_provenance, reproduce_command, write_pro
 from dacr.evaluation.result_sections import confusion
 from dacr.paper.spec import load_paper
 from stages.params import compose
+from tests.legends import line_figures, looks, of_class, place_and_shape
 from tests.synthetic_run import RULES, SyntheticRun, make_report, rerun
 
 
@@ -324,14 +336,87 @@ def test_points_lie_where_the_axis_says() -> None:
     lines = [Line("<b>", [(1, 0.0), (2, 50.0), (3, 100.0)], 0)]
     axis = {"x_name": "session", "y_name": "%", "x_labels": [(1, "1")]}
     chart = line_chart(lines, label="a & b", y_range=(0, 100), **axis)  # type: ignore[arg-type]
-    places = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in _elements(chart, "circle")]
-    (x1, y1), (x2, y2), (x3, y3) = places
+    *marks, beside_the_value = of_class(ElementTree.fromstring(str(chart)), "point")
+    (x1, y1), (x2, y2), (x3, y3) = (place_and_shape(mark)[:2] for mark in marks)
+    assert place_and_shape(beside_the_value)[1] == y3
     assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
     assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
     labels = {t.text: float(t.attrib["y"]) for t in _elements(chart, "text") if "y" in t.attrib}
     assert labels["0"] - 4 == pytest.approx(y1, abs=0.2)
     titles = [t.text for t in _elements(chart, "title")]
     assert titles[1] == "<b>, session 2: 50"
+
+
+def _chart_of(lengths_and_colours: list[tuple[int, int]]) -> ElementTree.Element:
+    lines = [
+        Line(f"line {c}", [(x, 5.0 * c + x % 3) for x in range(1, n + 1)], c)
+        for n, c in lengths_and_colours
+    ]
+    axis = {"x_name": "session", "y_name": "%", "x_labels": [(1, "1")], "end_values": False}
+    chart = line_chart(lines, label="", y_range=(0, 100), **axis)  # type: ignore[arg-type]
+    return ElementTree.fromstring(str(chart))
+
+
+def test_every_colour_of_the_palette_has_marks_and_dashes_of_its_own() -> None:
+    drawn = looks(_chart_of([(4, colour) for colour in range(COLOURS)]))
+    assert len({(look.shape, look.dashed) for look in drawn}) == len(drawn) == 12
+    assert [look.dashed for look in drawn] == [False, True] * 6
+    assert len({look.shape for look in drawn[:6]}) == 6
+
+
+def test_long_lines_have_marks_too_and_these_do_not_touch() -> None:
+    chart = _chart_of([(200, 0), (200, 2)])
+    assert len({look.shape for look in looks(chart)}) == 2
+    for colour in (0, 2):
+        own = [m for m in of_class(chart, "point") if m.attrib["style"] == paint(colour)]
+        xs = [place_and_shape(mark)[0] for mark in own]
+        assert len(xs) > 10
+        assert min(np.diff(xs)) > 12
+
+
+def _outline(shape: str) -> list[tuple[float, float]]:
+    """The corners of a mark about its centre; an arc, which must be half a circle, has many."""
+    at = 0j
+    corners = []
+    for command, words in re.findall(r"([mlhvaz])([^mlhvaz]*)", shape):
+        numbers = [float(word) for word in re.findall(r"-?[\d.]+", words)]
+        match command:
+            case "m" | "l":
+                at += complex(*numbers)
+            case "h":
+                at += numbers[0]
+            case "v":
+                at += 1j * numbers[0]
+            case "a":
+                middle, start = at + numbers[5] / 2, at
+                assert numbers == [abs(middle - at), abs(middle - at), 0, 1, 0, numbers[5], 0]
+                turns = [np.exp(-1j * np.pi * i / 40) for i in range(41)]
+                corners += [middle + (start - middle) * turn for turn in turns]
+                at += numbers[5]
+        corners.append(at)
+    return [(float(c.real), float(c.imag)) for c in corners]
+
+
+def test_shapes_of_marks_differ_and_lie_on_their_points() -> None:
+    """Drawn at twenty times their size: area, middle, and what two of them do not share."""
+    areas = []
+    for shape in SHAPES:
+        picture = Image.new("1", (280, 280))
+        corners = [(20 * x + 140, 20 * y + 140) for x, y in _outline(shape)]
+        ImageDraw.Draw(picture).polygon(corners, fill=1)
+        areas.append(np.asarray(picture))
+    for area in areas:
+        assert 35 < area.sum() / 400 < 55  # a circle of radius 3.9 has 48
+        assert np.abs(np.argwhere(area).mean(axis=0) - 140).max() < 20 * 0.3
+    for a, b in combinations(areas, 2):
+        assert (a ^ b).sum() > 0.12 * (a | b).sum()
+
+
+def test_legends_of_the_page_show_lines_as_their_charts_do(ncd: Path) -> None:
+    page = ncd.read_text(encoding="utf-8")
+    charts = line_figures(page)
+    assert [len(lines) for lines in charts] == [2, 2, 1, 5]  # accuracy, purity, κ, losses
+    assert page.count('class="swatch"') > 2 * 4  # components, memory and t-SNE
 
 
 def test_stacked_bars_stand_on_each_other() -> None:

@@ -101,6 +101,19 @@ def test_page_loads_fits_and_reads(browser: Chromium, page: Path, device: str, d
     assert (brightness < 3 * 128) is dark
 
 
+def test_a_legend_draws_a_line_as_its_chart_does(browser: Chromium, page: Path) -> None:
+    """The same classes are not enough: the style sheet could tell a chart's from a legend's."""
+    browser.open(page, width=1280)
+    drawn = """[...document.querySelectorAll('#losses %s .%s')].slice(0, 5).map((e) =>
+        ['stroke', 'strokeWidth', 'strokeDasharray', 'fill'].map((n) => getComputedStyle(e)[n]))"""
+    lines = browser.evaluate(drawn % (".chart", "line"))
+    assert lines == browser.evaluate(drawn % (".key", "line"))
+    assert len({stroke for stroke, *_ in lines}) == len(lines) == 5
+    assert [dashes == "none" for _, _, dashes, _ in lines] == [True, False, True, False, True]
+    marks = browser.evaluate(drawn % (".key", "point"))
+    assert [fill for *_, fill in marks] == [stroke for stroke, *_ in lines]
+
+
 def test_numbers_in_the_browser_are_those_of_metrics_json(browser: Chromium, page: Path) -> None:
     browser.open(page, width=1280)
     shown = browser.evaluate(

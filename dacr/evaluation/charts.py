@@ -1,8 +1,9 @@
 """Small charts as inline SVG.
 
 Colours are CSS classes and ``currentColor``, so that a chart follows the page into dark mode; every
-mark carries its numbers in a ``<title>``. All text passes through ``Markup.format``, which escapes
-it: names come from user data.
+mark carries its numbers in a ``<title>``. A line can be told from the others without its colour, by
+its dashes and the shape of its marks. All text passes through ``Markup.format``, which escapes it:
+names come from user data.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 480, 260
 LEFT, TOP, BOTTOM = 50, 14, 42
-END_VALUES, NO_END_VALUES = 58, 16  # room at the right
-MOST_MARKED_POINTS = 60
+END_VALUES, NO_END_VALUES = 72, 16  # room at the right
+MOST_MARKS = 24  # of a line: more would touch each other and hide its dashes
 COLOURS = 12
+SHAPES = (  # of marks, from their centre; each as heavy to the eye as the circle
+    "m-3.9 0a3.9 3.9 0 1 0 7.8 0a3.9 3.9 0 1 0-7.8 0z",  # circle
+    "m-3.5-3.5h7v7h-7z",  # square
+    "m0-5.2l4.7 7.9h-9.4z",  # triangle
+    "m0-5.6l4.2 5.6l-4.2 5.6l-4.2-5.6z",  # diamond
+    "m0 5.2l4.7-7.9h-9.4z",  # triangle, on its tip
+    "m0-2l2.6-2.6l2 2l-2.6 2.6l2.6 2.6l-2 2l-2.6-2.6l-2.6 2.6l-2-2l2.6-2.6l-2.6-2.6l2-2z",  # cross
+)
+KEY_WIDTH, KEY_HEIGHT = 37, 14  # four dashes, the mark between the inner two
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,39 @@ class Bar:
 def paint(colour: int) -> str:
     """The style that gives an element the palette's colour, which its CSS uses as currentColor."""
     return f"color:var(--c{colour % COLOURS})"
+
+
+def look(colour: int) -> tuple[str, bool]:
+    """The shape of a line's marks and whether it is dashed: both together only this colour has.
+
+    The shapes of the odd colours begin half-way, so that a chart's first six lines have six shapes.
+    """
+    pair, odd = divmod(colour % COLOURS, 2)
+    return SHAPES[(pair + odd * len(SHAPES) // 2) % len(SHAPES)], bool(odd)
+
+
+def _stroke(colour: int, path: str) -> Markup:
+    css = "line dashed" if look(colour)[1] else "line"
+    return Markup('<path class="{}" style="{}" d="{}"/>').format(css, paint(colour), path)
+
+
+def _mark(colour: int, x: float, y: float, title: str | None = None) -> Markup:
+    says = "" if title is None else Markup("<title>{}</title>").format(title)
+    mark = Markup('<path class="point" style="{}" d="M{:.1f} {:.1f}{}">{}</path>')
+    return mark.format(paint(colour), x, y, look(colour)[0], says)
+
+
+def swatch(colour: int) -> Markup:
+    """What a legend shows of an area or a dot."""
+    return Markup('<span class="swatch" style="{}"></span>').format(paint(colour))
+
+
+def key(colour: int) -> Markup:
+    """What a legend shows of a line: a piece of it with a mark, as the chart draws them."""
+    middle = KEY_HEIGHT / 2
+    line = _stroke(colour, f"M0 {middle:g}h{KEY_WIDTH}")
+    frame = Markup('<svg class="key" width="{}" height="{}" aria-hidden="true">{}</svg>')
+    return frame.format(KEY_WIDTH, KEY_HEIGHT, line + _mark(colour, KEY_WIDTH / 2, middle))
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -139,28 +182,27 @@ def line_chart(
     for line in lines:
         body += _line(line, axes, x_name)
     if end_values:
-        ends = _spread([axes.y(line.points[-1][1]) for line in lines])
-        body += [
-            label_at(WIDTH - right + 8, y + 4, number(line.points[-1][1]), "value", line.colour)
-            for line, y in zip(lines, ends, strict=True)
-        ]
+        body += _end_values(lines, axes)
     return drawing(label, body)
 
 
+def _end_values(lines: Sequence[Line], axes: _Axes) -> Iterable[Markup]:
+    """Each line's last value, with its mark: pushed apart, it may not be beside its line's end."""
+    edge = WIDTH - axes.right
+    values = [line.points[-1][1] for line in lines]
+    places = _spread([axes.y(value) for value in values])
+    for line, value, y in zip(lines, values, places, strict=True):
+        yield _mark(line.colour, edge + 15, y, f"{line.name}: {value:.4g}")
+        yield label_at(edge + 24, y + 4, number(value), "value", line.colour)
+
+
 def _line(line: Line, axes: _Axes, x_name: str) -> list[Markup]:
-    places = [(axes.x(x), axes.y(y)) for x, y in line.points]
-    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    css = "line dashed" if line.colour % 2 else "line"
-    drawn = [Markup('<path class="{}" style="{}" d="{}"/>').format(css, paint(line.colour), path)]
-    if len(places) > MOST_MARKED_POINTS:
-        return drawn
-    mark = Markup(
-        '<circle class="mark" style="{}" cx="{:.1f}" cy="{:.1f}" r="3.5">'
-        "<title>{}, {} {}: {:.4g}</title></circle>"
-    )
-    return drawn + [
-        mark.format(paint(line.colour), px, py, line.name, x_name, number(x), y)
-        for (x, y), (px, py) in zip(line.points, places, strict=True)
+    """A line and its marks; of many points some are marked, on each line others."""
+    path = "M" + "L".join(f"{axes.x(x):.1f} {axes.y(y):.1f}" for x, y in line.points)
+    step = math.ceil(len(line.points) / MOST_MARKS)
+    return [_stroke(line.colour, path)] + [
+        _mark(line.colour, axes.x(x), axes.y(y), f"{line.name}, {x_name} {number(x)}: {y:.4g}")
+        for x, y in line.points[line.colour % step :: step]
     ]
 
 

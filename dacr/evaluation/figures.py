@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from dacr.evaluation.charts import Line, line_chart
+from dacr.evaluation.charts import Line, key, line_chart, swatch
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,22 @@ class Grid:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its legend [(colour, name)] and the numbers behind it."""
+    """A chart with its legend and the numbers behind it."""
 
     chart: Markup
     caption: str
-    legend: list[tuple[int, str]]
+    legend: list[tuple[Markup, str]]
+    """[(what stands for it in the chart, name)]"""
     table: pd.DataFrame | None = None
 
 
-def legend_of(names: Iterable[str]) -> list[tuple[int, str]]:
-    return list(enumerate(names))
+def legend_of(names: Iterable[str]) -> list[tuple[Markup, str]]:
+    """Of areas or dots, which have the palette's colours in turn."""
+    return [(swatch(colour), name) for colour, name in enumerate(names)]
+
+
+def line_legend(lines: Iterable[Line]) -> list[tuple[Markup, str]]:
+    return [(key(line.colour), line.name) for line in lines]
 
 
 def grid_of(
@@ -78,4 +84,4 @@ def by_session(
         y_range=y_range,
         x_labels=[(t, str(t)) for t in sessions],
     )
-    return Figure(chart, caption, legend_of(names.values()), table)
+    return Figure(chart, caption, line_legend(lines), table)

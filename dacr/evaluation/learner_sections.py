@@ -12,7 +12,15 @@ from typing import Any
 import pandas as pd
 
 from dacr.evaluation.charts import Bar, Line, bar_chart, line_chart, number, ticks
-from dacr.evaluation.figures import Cell, Figure, Grid, by_session, grid_of, legend_of
+from dacr.evaluation.figures import (
+    Cell,
+    Figure,
+    Grid,
+    by_session,
+    grid_of,
+    legend_of,
+    line_legend,
+)
 
 
 @dataclass(frozen=True)
@@ -138,4 +146,4 @@ def losses(table: pd.DataFrame) -> Figure | None:
     )
     ends = table[table["step"].isin(table.groupby("session")["step"].max())]
     numbers = ends.pivot_table(index="session", columns="term", values="value").round(4)
-    return Figure(chart, caption, legend_of(curves), numbers.reset_index())
+    return Figure(chart, caption, line_legend(lines), numbers.reset_index())

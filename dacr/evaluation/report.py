@@ -20,7 +20,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dacr.evaluation import headline, learner_sections, result_sections
-from dacr.evaluation.charts import paint
 from dacr.evaluation.paper import Comparison
 from dacr.evaluation.pictures import data_uri, matrix_png
 
@@ -43,7 +42,7 @@ class Run:
 
 
 def page_environment(*folders: Path) -> Environment:
-    """What every page is rendered with: templates (more in ``folders``), style, colours."""
+    """What every page is rendered with: templates (more in ``folders``) and style."""
     environment = Environment(
         loader=FileSystemLoader([TEMPLATES, *folders]),
         autoescape=True,
@@ -52,7 +51,7 @@ def page_environment(*folders: Path) -> Environment:
         lstrip_blocks=True,
     )
     style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
-    tools = {"format_metric": headline.format_metric, "paint": paint, "style": style}
+    tools = {"format_metric": headline.format_metric, "style": style}
     environment.globals |= tools
     environment.filters["thousands"] = lambda value: f"{value:,}"
     environment.filters["shares"] = shares

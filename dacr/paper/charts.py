@@ -19,16 +19,16 @@ from dacr.evaluation.charts import (
     scatter,
     ticks,
 )
-from dacr.evaluation.figures import Cell, Figure, Grid, grid_of
+from dacr.evaluation.figures import Cell, Figure, Grid, grid_of, legend_of, line_legend
 from dacr.paper.results import Results
 
-# A host and its 'w/ ours' are a light and a dark tone of one hue. Hosts have odd colours, which
-# lines draw dashed, so that the two differ without colour too.
+# A host and its 'w/ ours' have colours that are near each other: UCIR's are two blues, GeoDL's two
+# greens, DER's a pink and a red. Hosts have odd colours, which lines draw dashed.
 COLOURS = {
     "replay": 5, "icarl": 4, "eeil": 3, "meta_dr": 10,
     "ucir": 9, "ucir_dacr": 0, "geodl": 7, "geodl_dacr": 2, "der": 11, "der_dacr": 8,
 }  # fmt: skip
-OTHER_ROWS = (11, 4, 3, 0, 8, 7, 2, 10, 9, 5)
+OTHER_ROWS = (11, 10, 2, 0, 8, 6, 7, 4, 3, 9, 5)  # six shapes of marks before one comes again
 MEASURED, PAPER = 8, 5
 LABEL, LINE = 24, 13.0  # of a bar's label: characters a line, and from line to line
 
@@ -75,7 +75,7 @@ def by_session(
         y_range=(low, 100.0 if percent else max(heights)),
         x_labels=[(t, str(t)) for t in sessions],
     )
-    return Figure(chart, caption, [(line.colour, line.name) for line in lines])
+    return Figure(chart, caption, line_legend(lines))
 
 
 # -- bars -------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _grid_chart(lines: Sequence[Line], symbol: str, metric: str, split: str) -> 
         y_range=(max(0.0, min(heights) - room), max(heights) + room),
         x_labels=[(x, number(x)) for x in sorted({x for line in lines for x, _ in line.points})],
     )
-    return Figure(chart, caption, [(line.colour, line.name) for line in lines])
+    return Figure(chart, caption, line_legend(lines))
 
 
 # -- heat maps of old and new domains ---------------------------------------------------------
@@ -290,4 +290,4 @@ def _cloud(
     caption = f"Session {session}"
     if not rows:
         return Figure(drawing(caption, [], 240, 240), f"{caption}: not seen yet", [])
-    return Figure(scatter(groups, label=caption, size=240), caption, list(enumerate(names)))
+    return Figure(scatter(groups, label=caption, size=240), caption, legend_of(names))
