@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -236,6 +237,68 @@ def test_a_redirect_to_a_local_file_is_refused(server: Server, root: Path) -> No
         fetch(published(server.serve("/old", redirect=f"file://{secret}")), root)
 
 
+@pytest.mark.parametrize(
+    "redirect",
+    ["http://[oops/x", f"http://{'a' * 70}.example/x", "ftp://127.0.0.1:9/x"],
+)
+def test_a_redirect_to_nowhere_is_one_line_and_the_next_mirror_is_asked(
+    server: Server, root: Path, redirect: str
+) -> None:
+    wrong, right = server.serve("/old", redirect=redirect), server.serve("/right", DATA)
+    with pytest.raises(Unreachable, match="leads to") as error:
+        fetch(published(wrong), root)
+    assert "\n" not in str(error.value)
+    fetch(published(wrong, right), root)
+    assert fetched(root) == DATA
+
+
+def test_ftp_is_not_even_called(server: Server, root: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ftp:
+        ftp.settimeout(0.2)
+        address = f"ftp://127.0.0.1:{ftp.getsockname()[1]}/x"
+        with pytest.raises(Unreachable, match="leads to ftp:// addresses"):
+            fetch(published(server.serve("/old", redirect=address)), root)
+        with pytest.raises(TimeoutError):
+            ftp.accept()
+
+
+@pytest.mark.parametrize("unknown_size", [False, True])
+@pytest.mark.parametrize("checksum", [MD5, None])
+def test_a_server_that_gives_less_than_was_asked_for_is_asked_on(
+    server: Server, root: Path, checksum: str | None, unknown_size: bool
+) -> None:
+    how = {"cuts": [100_000], "most": 50_000, "unknown_size": unknown_size}
+    address = server.serve("/file.bin", DATA, **how)
+    fetch(published(address, size=len(DATA), checksum=checksum), root)
+    assert fetched(root) == DATA
+    assert server.starts == [None, *range(100_000, 300_000, 50_000)]
+
+
+def test_a_short_range_does_not_pass_for_the_whole_where_nothing_is_known(
+    server: Server, root: Path
+) -> None:
+    address = server.serve("/file.bin", DATA, cuts=[100_000], most=50_000)
+    fetch(published(address, checksum=None), root)
+    assert fetched(root) == DATA
+
+
+def test_a_body_without_end_is_left_when_it_is_too_long(server: Server, root: Path) -> None:
+    address = server.serve("/file.bin", DATA, chunked=True, zeros=256 << 20)
+    with pytest.raises(Unreachable, match=r"another file \(.* bytes instead of 300,000\)"):
+        fetch(published(address, size=len(DATA)), root)
+    assert server.pages["/file.bin"].sent < 64 << 20  # what the buffers on the way hold
+
+
+def test_a_new_address_goes_on_from_the_part_of_a_dead_one(server: Server, root: Path) -> None:
+    dead = server.serve("/dead", DATA, cuts=[200_000, 0, 0, 0])
+    with pytest.raises(Unreachable):
+        fetch(published(dead), root)
+    alive = server.serve("/alive", DATA)
+    fetch(published(alive, dead), root)
+    assert fetched(root) == DATA
+    assert (server.requests[-1].path, server.requests[-1].start) == ("/alive", 200_000)
+
+
 def test_a_silent_server_is_left_and_asked_again(server: Server, root: Path) -> None:
     address = server.serve("/file.bin", DATA, cuts=[100_000], stall=4.0)
     pauses = fetch(published(address), root, timeout=1.0)
@@ -299,6 +362,24 @@ def test_any_other_page_is_refused_by_its_title(server: Server, root: Path) -> N
     file = published(server.serve("/uc", page, content_type="text/html"), checksum=None)
     with pytest.raises(Unreachable, match=r"sends a web page \(Quota exceeded\)"):
         fetch(file, root)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<html><![oops[ x ]]><title>Nope</title></html>",
+        b'<form action="http://[oops/x"><input type="hidden" name="confirm" value="t"></form>',
+        b'<form action="file:///x"><input type="hidden" name="confirm" value="t"></form>',
+    ],
+)
+def test_a_page_of_nonsense_is_refused_and_the_next_mirror_asked(
+    server: Server, root: Path, page: bytes
+) -> None:
+    wrong = server.serve("/uc", page, content_type="text/html")
+    with pytest.raises(Unreachable, match=r"a web page that makes no sense|leads to file://"):
+        fetch(published(wrong), root)
+    fetch(published(wrong, server.serve("/right", DATA)), root)
+    assert fetched(root) == DATA
 
 
 def test_a_page_after_the_confirmation_is_refused(server: Server, root: Path) -> None:
@@ -451,6 +532,7 @@ def test_progress_is_plain_lines_outside_a_terminal(
     [
         {"addresses": ["ftp://host/file"]},
         {"addresses": ["file:///etc/passwd"]},
+        {"addresses": ["http://[::1/file"]},
         {"checksum": "md5:123"},
         {"checksum": "crc:00000000000000000000000000000000"},
         {"name": "../file"},
