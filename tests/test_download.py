@@ -435,6 +435,61 @@ def test_two_downloads_of_one_file_do_not_mix(server: Server, root: Path) -> Non
     assert [(folder / "file.bin").read_bytes() for folder in folders] == [DATA, DATA]
 
 
+def kept(root: Path) -> list[Path]:
+    return list((root / "root" / ".dacr" / "downloads").glob("*.whole"))
+
+
+def test_a_finished_file_is_there_again_after_its_folder_was_emptied(
+    server: Server, root: Path
+) -> None:
+    """As DVC empties an out before it runs the stage again."""
+    file = published(server.serve("/file.bin", DATA))
+    for _ in range(3):
+        fetch(file, root)
+        assert fetched(root) == DATA
+        (root / "raw" / "file.bin").unlink()
+    assert len(server.requests) == 1
+    download.forget_kept([file])
+    assert kept(root) == []
+
+
+def test_a_kept_file_takes_no_second_room(server: Server, root: Path) -> None:
+    file = published(server.serve("/file.bin", DATA))
+    for _ in range(2):
+        fetch(file, root)
+        (whole,) = kept(root)
+        assert whole.samefile(root / "raw" / "file.bin")
+        (root / "raw" / "file.bin").unlink()
+
+
+def test_two_outs_never_share_a_file(server: Server, root: Path) -> None:
+    """DVC may make one of them read-only, or the link to its cache."""
+    file = published(server.serve("/file.bin", DATA))
+    (root / "raw2").mkdir()
+    first, second = root / "raw" / "file.bin", root / "raw2" / "file.bin"
+    fetch_file(file, first.parent)
+    fetch_file(file, second.parent)
+    assert second.read_bytes() == DATA
+    assert not second.samefile(first)
+    assert len(server.requests) == 1
+
+
+def test_a_kept_file_that_was_changed_is_fetched_again(server: Server, root: Path) -> None:
+    file = published(server.serve("/file.bin", DATA))
+    fetch(file, root)
+    (root / "raw" / "file.bin").write_bytes(OTHER)  # by whoever edits data/raw
+    fetch(file, root)
+    assert fetched(root) == DATA
+    assert len(server.requests) == 2
+
+
+def test_without_a_checksum_no_kept_file_is_believed(server: Server, root: Path) -> None:
+    file = published(server.serve("/file.bin", DATA), size=len(DATA), checksum=None)
+    for _ in range(2):
+        fetch(file, root)
+    assert len(server.requests) == 2
+
+
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -458,6 +513,7 @@ def test_however_it_breaks_off_the_bytes_are_right_or_absent(
     file = published(server.serve("/file.bin", DATA, **how), checksum=MD5 if checked else None)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "file.bin"
+        download.forget_kept([file])  # of the example before
         try:
             fetch_file(file, Path(folder), pause=lambda _: None)
         except Unreachable:

@@ -2,7 +2,8 @@
 
 A file is first looked for in the mirror, then at its addresses in their order. It grows as
 ``.part`` in a scratch folder that DVC does not clear, and is renamed into place only when its size
-and checksum are right.
+and checksum are right. Until its whole source is there it keeps a second name, ``.whole``, in that
+folder.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import IO
@@ -90,6 +92,7 @@ class _Part:
         self.path = scratch_folder() / f"{key}-{file.name}.part"
         self.lock = FileLock(self.path.with_suffix(".lock"))
         self._note = self.path.with_suffix(".json")
+        self._whole = self.path.with_suffix(".whole")
 
     @property
     def size(self) -> int:
@@ -106,6 +109,34 @@ class _Part:
     def describe(self, address: str, version: str | None) -> None:
         note = {"address": address, "version": version}
         self._note.write_text(json.dumps(note), encoding="utf-8")
+
+    def keep(self, landed: Path) -> None:
+        """Give a finished file a second name here: DVC empties the outs of a stage that broke off.
+
+        Only a checksum can tell later whether it is unchanged. Where the outs are on another file
+        system nothing is kept.
+        """
+        self._whole.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.link(landed, self._whole)
+
+    def take(self, file: RemoteFile, target: Path) -> Fingerprint | None:
+        """Bring back what an earlier run kept, if it still is the published file.
+
+        While an out has the file too, it is copied, so that what becomes of one out does not touch
+        another.
+        """
+        if not self._whole.exists():
+            return None
+        fingerprint = Fingerprint.of(self._whole)
+        if fingerprint.fault(file) is not None:
+            self.forget()
+            return None
+        (land if self._whole.stat().st_nlink == 1 else copy_in)(self._whole, target)
+        return fingerprint
+
+    def forget(self) -> None:
+        self._whole.unlink(missing_ok=True)
 
     def discard(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -315,18 +346,37 @@ def fetch_file(
     mirror = mirror_folder()
     if mirror is not None and (mirror / file.name).is_file():
         return _from_mirror(file, mirror / file.name, folder)
-    part, failures = _Part(file), []
+    part = _Part(file)
     with part.lock:
-        for address in file.addresses:
-            try:
-                fingerprint = _Download(file, address, part, timeout).run(pause)
-            except _Refused as refusal:
-                failures.append(_without_secrets(f"{urlsplit(address).netloc}: {refusal}", address))
-                continue
+        fingerprint = part.take(file, folder / file.name)
+        if fingerprint is None:
+            fingerprint = _from_addresses(file, part, pause, timeout)
             land(part.path, folder / file.name)
             part.discard()
-            return fingerprint
+        if file.checksum is not None:
+            part.keep(folder / file.name)
+    return fingerprint
+
+
+def _from_addresses(
+    file: RemoteFile, part: _Part, pause: Callable[[float], None], timeout: float
+) -> Fingerprint:
+    """Fill the part with the whole, right file from the first address that gives it."""
+    failures = []
+    for address in file.addresses:
+        try:
+            return _Download(file, address, part, timeout).run(pause)
+        except _Refused as refusal:
+            failures.append(_without_secrets(f"{urlsplit(address).netloc}: {refusal}", address))
     raise Unreachable(
         f"{file.name} could not be fetched ({'; '.join(failures) or 'it has no address'});"
         " put it in a folder and name that by DACR_MIRROR or fetch.mirror, or see docs/data.md"
     )
+
+
+def forget_kept(files: Iterable[RemoteFile]) -> None:
+    """Let go of finished files when all of their source is in place, and DVC will have them."""
+    for file in files:
+        part = _Part(file)
+        with part.lock:
+            part.forget()
