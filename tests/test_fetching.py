@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -17,21 +18,26 @@ from dacr.data.download import scratch_folder
 from dacr.data.fetching import fetch_source
 from dacr.data.mirror_samples import check_cifar, check_digits
 from dacr.data.sources import get_source, upstream
+from dacr.data.sources.domainnet import DOMAINS
+from dacr.data.sources.origin import write_origin
 from dacr.data.sources.svhn import Svhn
 from dacr.data.sources.syn import Syn
 from dacr.errors import UserError
-from stages import fetch, params
+from stages import build, fetch, params
 from stages.params import compose
 from tests.loopback import Server, running_server
 from tests.test_sources import (
     DATASETS,
     digits,
+    domainnet_files,
+    encoded,
     mnist_files,
     needs_datasets,
     publish,
     svhn_files,
     syn_matlab,
     syn_zip,
+    zipped,
 )
 
 Arrays = dict[str, NDArray[Any]]
@@ -224,3 +230,31 @@ def test_a_wrong_rule_does_not_become_a_parameter(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match=r"^data\.read_options\..*class_rule: "):
         params.main()
     assert Path("params.yaml").read_bytes() == before
+
+
+# What build tells --------------------------------------------------------------------------------
+
+
+def test_build_tells_what_each_rule_keeps_beside_the_paper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tmp_path / "data/raw/idomainnet"
+    for domain in DOMAINS:
+        (raw / f"domainnet_{domain}").mkdir(parents=True)
+        files = domainnet_files(domain)
+        for name, data in files.items():
+            (raw / f"domainnet_{domain}" / name).write_bytes(data)
+        write_origin(raw / f"domainnet_{domain}", {"kind": "published set"})
+        whole = zipfile.ZipFile(raw / f"domainnet_{domain}" / f"{domain}.zip")
+        pictures = zipped(dict.fromkeys(whole.namelist(), encoded("RGB", "png")))
+        (raw / f"domainnet_{domain}" / f"{domain}.zip").write_bytes(pictures)
+    choice = ["data.classes=2", "data.read_options.domainnet.classes=2", "data.image_size=8"]
+    compose(["benchmark=idomainnet", *choice], tmp_path / "params.yaml")
+    with chdir(tmp_path):
+        build.main()
+    told = capsys.readouterr().out.splitlines()
+    assert told[-3:] == [
+        "  the paper: 132,673 training images, the smallest pair has 52",
+        "  class_rule smallest_domain (chosen): 85 training images, the smallest pair has 5",
+        "  class_rule total: 181 training images, the smallest pair has 1",
+    ]
