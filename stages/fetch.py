@@ -10,7 +10,6 @@ def main() -> None:
     from dacr.config import load_params
     from dacr.data.download import choose_mirror, mirror_folder
     from dacr.data.fetching import check_options, fetch_source
-    from dacr.data.sources import get_source
 
     params = load_params()
     (name,) = sys.argv[1:]
@@ -19,7 +18,7 @@ def main() -> None:
     check_options(params.data)
     folder = Path("data/raw") / params.benchmark / name
     folder.mkdir(parents=True, exist_ok=True)
-    fetch_source(get_source(name, params.data.source_options), folder)
+    fetch_source(name, params.data.source_options, folder)
 
 
 if __name__ == "__main__":

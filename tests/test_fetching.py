@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dacr.data.download import scratch_folder
-from dacr.data.fetching import fetch_source
+from dacr.data.fetching import fetch_source, fetch_upstream
 from dacr.data.mirror_samples import check_cifar, check_digits
 from dacr.data.sources import get_source, upstream
 from dacr.data.sources.domainnet import DOMAINS
@@ -72,8 +72,8 @@ def test_finished_files_of_a_release_are_not_fetched_again(server: Server, tmp_p
     server.pages["/0/test_32x32.mat"].cuts = [1000]
     server.requests.clear()
     with pytest.raises(UserError, match="broke off"):
-        fetch_source(source, emptied(tmp_path / "raw"))
-    fetch_source(source, emptied(tmp_path / "raw"))
+        fetch_upstream(source, emptied(tmp_path / "raw"))
+    fetch_upstream(source, emptied(tmp_path / "raw"))
     asked = [(request.path, request.start) for request in server.requests]
     assert asked == [
         ("/0/train_32x32.mat", None),
@@ -86,7 +86,7 @@ def test_nothing_is_kept_when_a_source_is_there(server: Server, tmp_path: Path) 
     content = digits((32, 32, 3))
     source = Syn(publish(server, (23, 11), syn_matlab(content), syn_zip(content)))
     del server.pages["/0/synth_test_32x32.mat"]  # half of a release that is then given up
-    fetch_source(source, emptied(tmp_path / "raw"))
+    fetch_upstream(source, emptied(tmp_path / "raw"))
     left = {path.suffix for path in scratch_folder().iterdir()}
     assert left <= {".lock"}
 
@@ -149,7 +149,7 @@ BAD: list[tuple[str, Arrays, str]] = [
 def test_a_good_sample_is_taken(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(tmp_path / f"{name}.npz", **GOOD[name])
     monkeypatch.setenv("DACR_MIRROR", str(tmp_path))
-    fetch_source(get_source(name), emptied(tmp_path / "raw"))
+    fetch_source(name, {}, emptied(tmp_path / "raw"))
     assert (tmp_path / "raw" / f"{name}.npz").exists()
 
 
@@ -160,7 +160,7 @@ def test_a_wrong_sample_is_one_line_that_names_the_array(
     np.savez(tmp_path / f"{name}.npz", **GOOD[name] | change)
     monkeypatch.setenv("DACR_MIRROR", str(tmp_path))
     with pytest.raises(UserError, match=rf"{name}\.npz: .*{complaint}") as error:
-        fetch_source(get_source(name), emptied(tmp_path / "raw"))
+        fetch_source(name, {}, emptied(tmp_path / "raw"))
     assert "\n" not in str(error.value)
     assert list((tmp_path / "raw").iterdir()) == []
 
@@ -176,7 +176,7 @@ def test_a_sample_that_is_not_taken_is_not_looked_at(
     monkeypatch.setenv("DACR_MIRROR", str(tmp_path))
     entry = {name: {"addresses": [], "size": None, "checksum": None} for name in files}
     published = upstream.parse_published({"counts": None, "releases": [entry]})
-    fetch_source(type(get_source("mnist"))(published), emptied(tmp_path / "raw"))
+    fetch_upstream(type(get_source("mnist"))(published), emptied(tmp_path / "raw"))
     assert not (tmp_path / "raw" / "mnist.npz").exists()
 
 
@@ -206,7 +206,7 @@ def test_a_spoilt_table_of_sources_is_one_line(
     upstream.published_sources.cache_clear()
     try:
         with pytest.raises(UserError, match=complaint):
-            fetch_source(get_source("mnist"), emptied(tmp_path / "raw"))
+            fetch_source("mnist", {}, emptied(tmp_path / "raw"))
     finally:
         upstream.published_sources.cache_clear()
 

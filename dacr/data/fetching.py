@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dacr.config import Data
 from dacr.data.download import forget_kept, mirror_folder
 from dacr.data.mirror_samples import check_cifar, check_digits
-from dacr.data.sources import Source, get_source
+from dacr.data.own_images import freeze
+from dacr.data.sources import get_source
 from dacr.data.sources.cifar100 import Cifar100
+from dacr.data.sources.folder import FolderOptions, FolderSource
+from dacr.data.sources.options import parse_options
 from dacr.data.sources.upstream import TABLE, Published, Upstream, UpstreamDigits
 from dacr.errors import UserError
+
+Options = Mapping[str, Mapping[str, Any]]
 
 
 def check_options(data: Data) -> None:
@@ -24,11 +31,20 @@ def check_options(data: Data) -> None:
             raise UserError(wrong) from None
 
 
-def fetch_source(source: Source, folder: Path) -> None:
-    """Fetch to ``folder`` (it exists and is empty), verified."""
-    if not isinstance(source, Upstream):
-        source.fetch(folder)
-        return
+def fetch_source(name: str, options: Options, folder: Path) -> None:
+    """Bring the source of that name to ``folder`` (it exists and is empty), verified."""
+    source = get_source(name, options)
+    match source:
+        case Upstream():
+            fetch_upstream(source, folder)
+        case FolderSource():
+            freeze(parse_options(FolderOptions, name, options[name]), folder)
+        case _:
+            source.fetch(folder)
+
+
+def fetch_upstream(source: Upstream, folder: Path) -> None:
+    """The same for a published set."""
     published = _published(source)
     _check_sample(source, published)
     source.fetch(folder)
