@@ -23,6 +23,7 @@ class Page:
     chunked: bool = False
     content_type: str = "application/octet-stream"
     most: int | None = None  # bytes of one range
+    stubborn: bool = False  # a range always begins at 0
     unknown_size: bool = False  # a range says '*' in place of it
     zeros: int = 0  # with ``chunked``: so many follow the data …
     sent: int = 0  # … and so many were sent before the client hung up
@@ -107,7 +108,8 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def give(self, page: Page, start: int | None) -> None:
-        partial = self.wants_part(page, start)
+        partial = self.wants_part(page, start) or page.stubborn
+        start = 0 if page.stubborn else start
         body = page.data[start:][: page.most] if partial else page.data
         self.send_response(206 if partial else 200)
         self.send_header("Content-Type", page.content_type)

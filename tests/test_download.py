@@ -282,6 +282,15 @@ def test_a_short_range_does_not_pass_for_the_whole_where_nothing_is_known(
     assert fetched(root) == DATA
 
 
+def test_a_server_that_always_gives_the_same_range_is_left_soon(server: Server, root: Path) -> None:
+    wrong = server.serve("/wrong", DATA, stubborn=True, most=50_000)
+    with pytest.raises(Unreachable, match="sends another range than the one asked for"):
+        fetch(published(wrong), root)
+    assert len(server.requests) == 4
+    fetch(published(wrong, server.serve("/right", DATA)), root)
+    assert fetched(root) == DATA
+
+
 def test_a_body_without_end_is_left_when_it_is_too_long(server: Server, root: Path) -> None:
     address = server.serve("/file.bin", DATA, chunked=True, zeros=256 << 20)
     with pytest.raises(Unreachable, match=r"another file \(.* bytes instead of 300,000\)"):

@@ -175,6 +175,7 @@ class _Download:
 
     def __init__(self, file: RemoteFile, address: str, part: _Part, timeout: float) -> None:
         self._file, self._address, self._part, self._timeout = file, address, part, timeout
+        self._misled = False
         cookies = HTTPCookieProcessor(CookieJar())
         self._opener: OpenerDirector = build_opener(cookies, _HttpRedirects())
 
@@ -284,7 +285,9 @@ class _Download:
         given = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
         if given is None or int(given[1]) != start:
             self._part.discard()
-            raise _Interrupted("sends another range than the one asked for")
+            kind = _Refused if self._misled else _Interrupted  # for once the part may be to blame
+            self._misled = True
+            raise kind("sends another range than the one asked for")
         return self._file.size if given[2] == "*" else int(given[2])
 
     def _refuse_hopeless(
