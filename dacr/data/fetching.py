@@ -22,6 +22,8 @@ Options = Mapping[str, Mapping[str, Any]]
 
 def check_options(data: Data) -> None:
     """Refuse wrong options of any source, also those that only reading needs, hours later."""
+    if not (data.source_options or data.read_options):
+        return  # and import none of the sources
     for name in data.sources:
         get_source(name, data.source_options)
         try:
