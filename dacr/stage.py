@@ -32,7 +32,7 @@ def _explain(error: BaseException) -> str | None:
         case UserError():
             return str(error)
         case KeyboardInterrupt():
-            return "interrupted; run the same command again to go on from the last epoch"
+            return "interrupted; run the same command again to go on with what is not done"
         case OSError() if error.errno in _ADVICE:
             subject = f"{error.filename}: " if error.filename else ""
             return f"{subject}{_ADVICE[error.errno]}"
@@ -49,6 +49,8 @@ def _explain_foreign(kind: str, message: str) -> str | None:
         return OUT_OF_MEMORY.replace("memory", "GPU memory", 1)
     if kind == "RuntimeError" and "DefaultCPUAllocator" in message:  # torch
         return OUT_OF_MEMORY
+    if kind == "BrokenProcessPool":
+        return "a worker process was killed, mostly for lack of memory; free some and run it again"
     if kind == "SafetensorError":
         for number, advice in _ADVICE.items():
             if f"(os error {number})" in message:

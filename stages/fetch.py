@@ -9,15 +9,16 @@ from dacr.stage import run_stage
 def main() -> None:
     from dacr.config import load_params
     from dacr.data.download import choose_mirror, mirror_folder
-    from dacr.data.sources import get_source
+    from dacr.data.fetching import check_options, fetch_source
 
     params = load_params()
     (name,) = sys.argv[1:]
     choose_mirror(params.fetch.mirror)
     mirror_folder()  # a wrong one is told also by a source that would not ask it
+    check_options(params.data)
     folder = Path("data/raw") / params.benchmark / name
     folder.mkdir(parents=True, exist_ok=True)
-    get_source(name, params.data.source_options).fetch(folder)
+    fetch_source(name, params.data.source_options, folder)
 
 
 if __name__ == "__main__":

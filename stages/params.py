@@ -27,6 +27,7 @@ def compose(overrides: list[str], output: Path) -> None:
 
 def main() -> None:
     from dacr.config import load_params
+    from dacr.data.fetching import check_options
     from dacr.methods import method_class
     from dacr.methods.base import read_options
 
@@ -35,6 +36,7 @@ def main() -> None:
     try:
         compose(sys.argv[1:], draft)
         params = load_params(draft)
+        check_options(params.data)
         read_options(method_class(params.method), params)
         draft.replace(PARAMS)
     finally:

@@ -22,6 +22,11 @@ class Page:
     length: bool = True
     chunked: bool = False
     content_type: str = "application/octet-stream"
+    most: int | None = None  # bytes of one range
+    stubborn: bool = False  # a range always begins at 0
+    unknown_size: bool = False  # a range says '*' in place of it
+    zeros: int = 0  # with ``chunked``: so many follow the data …
+    sent: int = 0  # … and so many were sent before the client hung up
     cuts: list[int] = field(default_factory=list)  # bytes sent before each of the next answers ends
     statuses: list[int] = field(default_factory=list)  # of the next answers
     redirect: str | None = None
@@ -103,12 +108,13 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def give(self, page: Page, start: int | None) -> None:
-        partial = self.wants_part(page, start)
-        body = page.data[start:] if partial else page.data
+        partial = self.wants_part(page, start) or page.stubborn
+        start = 0 if page.stubborn else start
+        body = page.data[start:][: page.most] if partial else page.data
         self.send_response(206 if partial else 200)
         self.send_header("Content-Type", page.content_type)
         if partial:
-            last, size = len(page.data) - 1, len(page.data)
+            last, size = start + len(body) - 1, "*" if page.unknown_size else len(page.data)
             self.send_header("Content-Range", f"bytes {start}-{last}/{size}")
         if page.versioned:
             self.send_header("ETag", page.version)
@@ -129,6 +135,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(block), block) if page.chunked else block)
             self.wfile.flush()
             time.sleep(page.drip)
+        while page.sent < page.zeros:
+            self.wfile.write(b"%x\r\n%b\r\n" % (1 << 16, bytes(1 << 16)))
+            page.sent += 1 << 16
         if cut is not None:
             time.sleep(page.stall)
         elif page.chunked:

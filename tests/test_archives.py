@@ -7,10 +7,13 @@ import gzip
 import io
 import os
 import pickle
+import resource
 import stat
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +134,29 @@ def test_bombs_are_refused_while_they_unpack(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(bytes(BOMB), compresslevel=1))
     with pytest.raises(UserError, match="over 100 times"):
         read_gzip(packed)
+
+
+def sparse_header(size: int) -> bytes:
+    """A member of ``size`` bytes that are one hole, in GNU's format."""
+    header = bytearray(member("data/good", tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    number = b"%011o\0"
+    header[386:410] = number % size + number % 0  # where the only piece begins, and its length
+    header[483:495] = number % size
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def test_a_file_of_holes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gnu.tar.gz"
+    path.write_bytes(gzip.compress(sparse_header(BOMB) + bytes(1024)))
+    holes = {"major": "0", "minor": "1", "name": "data/good"}
+    holes |= {"realsize": f"{BOMB}", "map": f"{BOMB},0"}
+    headers = {f"GNU.sparse.{key}": value for key, value in holes.items()}
+    pax = make_tar(tmp_path / "pax.tar.gz", (member("x", pax_headers=headers), b""))
+    for archive in (path, pax):
+        with pytest.raises(UserError, match="sparse file, 'data/good'; it is refused"):
+            read_tar_gz(archive, ["data/good"])
 
 
 def test_more_than_the_limit_is_refused(tmp_path: Path) -> None:
@@ -359,6 +385,23 @@ def test_a_damaged_pickle_is_refused(data: bytes) -> None:
         read_plain_pickle(data, "batch")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02Nr" + struct.pack("<I", 200_000_000) + b".",  # remember it as number 200,000,000
+        b"\x80\x05\x96" + struct.pack("<Q", 1 << 31) + b".",  # a bytearray of 2 GiB
+        b"\x80\x04\x8e" + struct.pack("<Q", 1 << 31) + b".",  # bytes, as many
+        b"\x80\x04\x95" + struct.pack("<Q", 1 << 31) + b".",  # a frame, as long
+    ],
+    ids=["memo", "bytearray", "bytes", "frame"],
+)
+def test_a_few_bytes_of_pickle_take_little_memory(data: bytes) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(UserError):
+        read_plain_pickle(data, "batch")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
 def test_lists_that_share_items_do_not_explode() -> None:
     content = read_plain_pickle(pickle.dumps(shared_lists(), protocol=2), "batch")
     for _ in range(60):
@@ -401,3 +444,13 @@ def test_other_torch_files_are_refused(
         read_tensors(data, "data.pt")
     assert "weights_only" not in one_line(error)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_compressed_tensors_are_refused() -> None:
+    stored = zipfile.ZipFile(io.BytesIO(saved((torch.zeros(1000), torch.zeros(1)))))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in stored.namelist():
+            archive.writestr(name, stored.read(name))
+    with pytest.raises(UserError, match=r"data\.pt is not a pair of plain tensors"):
+        read_tensors(packed.getvalue(), "data.pt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import shutil
 import tracemalloc
 from collections import Counter
@@ -239,6 +240,17 @@ def test_four_times_as_many_encoded_images_need_no_more_memory(tmp_path: Path) -
     peak(CHUNK)  # what is imported only once
     few, many = peak(400), peak(1600)
     assert many < few + 400 * len(data) / 4  # 1200 more images, and not the room of 100 of them
+
+
+def test_encoded_images_are_decoded_by_other_processes() -> None:
+    data = encode(picture(), "RGB", "PNG")
+    samples = (Sample(data, 0, "photo", "train", str(i)) for i in range(4 * CHUNK))
+    chunks = packed(samples, 8, workers=2)
+    next(chunks)
+    try:
+        assert multiprocessing.active_children()
+    finally:
+        chunks.close()
 
 
 def test_no_more_encoded_images_are_read_than_the_workers_can_take() -> None:

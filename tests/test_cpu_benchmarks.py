@@ -153,6 +153,29 @@ def test_subclasses_of_a_mirror_are_counted_and_limited(
     assert summary["origins"]["cifar100"]["kind"].startswith("mirror sample")
 
 
+def test_a_validation_part_is_called_so(
+    tmp_path: Path,
+    mirror: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    choice = ("benchmark=icifar20_cpu", "data.validation=0.4")
+    summary = built(monkeypatch, tmp_path, mirror, *choice)
+    assert {(pair["train"], pair["test"]) for pair in summary["counts"]["pairs"]} == {(2, 1)}
+    told = capsys.readouterr().out
+    assert "the images to test are held-out training images (data.validation=0.4)" in told
+
+
+@pytest.mark.parametrize("classes", [19, 21])
+def test_other_classes_than_the_parameters_count_are_refused(
+    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch, classes: int
+) -> None:
+    choice = ("benchmark=icifar20_cpu", f"data.classes={classes}")
+    complaint = rf"^data\.classes is {classes} and the sources have 20 classes \(coarse 00, .*, …\)"
+    with pytest.raises(UserError, match=complaint):
+        built(monkeypatch, tmp_path, mirror, *choice)
+
+
 @needs_datasets
 @pytest.mark.parametrize(
     ("name", "train", "test"), [("idigits_cpu", 25_000, 6_000), ("icifar20_cpu", 10_000, 2_000)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -236,6 +237,77 @@ def test_a_redirect_to_a_local_file_is_refused(server: Server, root: Path) -> No
         fetch(published(server.serve("/old", redirect=f"file://{secret}")), root)
 
 
+@pytest.mark.parametrize(
+    "redirect",
+    ["http://[oops/x", f"http://{'a' * 70}.example/x", "ftp://127.0.0.1:9/x"],
+)
+def test_a_redirect_to_nowhere_is_one_line_and_the_next_mirror_is_asked(
+    server: Server, root: Path, redirect: str
+) -> None:
+    wrong, right = server.serve("/old", redirect=redirect), server.serve("/right", DATA)
+    with pytest.raises(Unreachable, match="leads to") as error:
+        fetch(published(wrong), root)
+    assert "\n" not in str(error.value)
+    fetch(published(wrong, right), root)
+    assert fetched(root) == DATA
+
+
+def test_ftp_is_not_even_called(server: Server, root: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ftp:
+        ftp.settimeout(0.2)
+        address = f"ftp://127.0.0.1:{ftp.getsockname()[1]}/x"
+        with pytest.raises(Unreachable, match="leads to ftp:// addresses"):
+            fetch(published(server.serve("/old", redirect=address)), root)
+        with pytest.raises(TimeoutError):
+            ftp.accept()
+
+
+@pytest.mark.parametrize("unknown_size", [False, True])
+@pytest.mark.parametrize("checksum", [MD5, None])
+def test_a_server_that_gives_less_than_was_asked_for_is_asked_on(
+    server: Server, root: Path, checksum: str | None, unknown_size: bool
+) -> None:
+    how = {"cuts": [100_000], "most": 50_000, "unknown_size": unknown_size}
+    address = server.serve("/file.bin", DATA, **how)
+    fetch(published(address, size=len(DATA), checksum=checksum), root)
+    assert fetched(root) == DATA
+    assert server.starts == [None, *range(100_000, 300_000, 50_000)]
+
+
+def test_a_short_range_does_not_pass_for_the_whole_where_nothing_is_known(
+    server: Server, root: Path
+) -> None:
+    address = server.serve("/file.bin", DATA, cuts=[100_000], most=50_000)
+    fetch(published(address, checksum=None), root)
+    assert fetched(root) == DATA
+
+
+def test_a_server_that_always_gives_the_same_range_is_left_soon(server: Server, root: Path) -> None:
+    wrong = server.serve("/wrong", DATA, stubborn=True, most=50_000)
+    with pytest.raises(Unreachable, match="sends another range than the one asked for"):
+        fetch(published(wrong), root)
+    assert len(server.requests) == 4
+    fetch(published(wrong, server.serve("/right", DATA)), root)
+    assert fetched(root) == DATA
+
+
+def test_a_body_without_end_is_left_when_it_is_too_long(server: Server, root: Path) -> None:
+    address = server.serve("/file.bin", DATA, chunked=True, zeros=256 << 20)
+    with pytest.raises(Unreachable, match=r"another file \(.* bytes instead of 300,000\)"):
+        fetch(published(address, size=len(DATA)), root)
+    assert server.pages["/file.bin"].sent < 64 << 20  # what the buffers on the way hold
+
+
+def test_a_new_address_goes_on_from_the_part_of_a_dead_one(server: Server, root: Path) -> None:
+    dead = server.serve("/dead", DATA, cuts=[200_000, 0, 0, 0])
+    with pytest.raises(Unreachable):
+        fetch(published(dead), root)
+    alive = server.serve("/alive", DATA)
+    fetch(published(alive, dead), root)
+    assert fetched(root) == DATA
+    assert (server.requests[-1].path, server.requests[-1].start) == ("/alive", 200_000)
+
+
 def test_a_silent_server_is_left_and_asked_again(server: Server, root: Path) -> None:
     address = server.serve("/file.bin", DATA, cuts=[100_000], stall=4.0)
     pauses = fetch(published(address), root, timeout=1.0)
@@ -301,6 +373,24 @@ def test_any_other_page_is_refused_by_its_title(server: Server, root: Path) -> N
         fetch(file, root)
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<html><![oops[ x ]]><title>Nope</title></html>",
+        b'<form action="http://[oops/x"><input type="hidden" name="confirm" value="t"></form>',
+        b'<form action="file:///x"><input type="hidden" name="confirm" value="t"></form>',
+    ],
+)
+def test_a_page_of_nonsense_is_refused_and_the_next_mirror_asked(
+    server: Server, root: Path, page: bytes
+) -> None:
+    wrong = server.serve("/uc", page, content_type="text/html")
+    with pytest.raises(Unreachable, match=r"a web page that makes no sense|leads to file://"):
+        fetch(published(wrong), root)
+    fetch(published(wrong, server.serve("/right", DATA)), root)
+    assert fetched(root) == DATA
+
+
 def test_a_page_after_the_confirmation_is_refused(server: Server, root: Path) -> None:
     asked = server.serve("/uc", FORM.encode(), content_type="text/html")
     server.serve("/download", b"<html>quota</html>", content_type="text/html")
@@ -354,6 +444,61 @@ def test_two_downloads_of_one_file_do_not_mix(server: Server, root: Path) -> Non
     assert [(folder / "file.bin").read_bytes() for folder in folders] == [DATA, DATA]
 
 
+def kept(root: Path) -> list[Path]:
+    return list((root / "root" / ".dacr" / "downloads").glob("*.whole"))
+
+
+def test_a_finished_file_is_there_again_after_its_folder_was_emptied(
+    server: Server, root: Path
+) -> None:
+    """As DVC empties an out before it runs the stage again."""
+    file = published(server.serve("/file.bin", DATA))
+    for _ in range(3):
+        fetch(file, root)
+        assert fetched(root) == DATA
+        (root / "raw" / "file.bin").unlink()
+    assert len(server.requests) == 1
+    download.forget_kept([file])
+    assert kept(root) == []
+
+
+def test_a_kept_file_takes_no_second_room(server: Server, root: Path) -> None:
+    file = published(server.serve("/file.bin", DATA))
+    for _ in range(2):
+        fetch(file, root)
+        (whole,) = kept(root)
+        assert whole.samefile(root / "raw" / "file.bin")
+        (root / "raw" / "file.bin").unlink()
+
+
+def test_two_outs_never_share_a_file(server: Server, root: Path) -> None:
+    """DVC may make one of them read-only, or the link to its cache."""
+    file = published(server.serve("/file.bin", DATA))
+    (root / "raw2").mkdir()
+    first, second = root / "raw" / "file.bin", root / "raw2" / "file.bin"
+    fetch_file(file, first.parent)
+    fetch_file(file, second.parent)
+    assert second.read_bytes() == DATA
+    assert not second.samefile(first)
+    assert len(server.requests) == 1
+
+
+def test_a_kept_file_that_was_changed_is_fetched_again(server: Server, root: Path) -> None:
+    file = published(server.serve("/file.bin", DATA))
+    fetch(file, root)
+    (root / "raw" / "file.bin").write_bytes(OTHER)  # by whoever edits data/raw
+    fetch(file, root)
+    assert fetched(root) == DATA
+    assert len(server.requests) == 2
+
+
+def test_without_a_checksum_no_kept_file_is_believed(server: Server, root: Path) -> None:
+    file = published(server.serve("/file.bin", DATA), size=len(DATA), checksum=None)
+    for _ in range(2):
+        fetch(file, root)
+    assert len(server.requests) == 2
+
+
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -377,6 +522,7 @@ def test_however_it_breaks_off_the_bytes_are_right_or_absent(
     file = published(server.serve("/file.bin", DATA, **how), checksum=MD5 if checked else None)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "file.bin"
+        download.forget_kept([file])  # of the example before
         try:
             fetch_file(file, Path(folder), pause=lambda _: None)
         except Unreachable:
@@ -451,6 +597,7 @@ def test_progress_is_plain_lines_outside_a_terminal(
     [
         {"addresses": ["ftp://host/file"]},
         {"addresses": ["file:///etc/passwd"]},
+        {"addresses": ["http://[::1/file"]},
         {"checksum": "md5:123"},
         {"checksum": "crc:00000000000000000000000000000000"},
         {"name": "../file"},

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dacr.config import load_params
-from dacr.data.sources.folder import make_source as folder_source
-from dacr.data.sources.npz import make_source as npz_source
+from dacr.data.fetching import fetch_source
+from dacr.data.sources import get_source
 from dacr.data.splits import make_schedule, read_session
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
@@ -228,8 +228,9 @@ def test_noise_in_tables(tmp_path, rows, headed):
     survives(lambda: read_session(table))
 
 
-def read_all(source, folder):
-    source.fetch(folder)
+def read_all(name, folder, **options):
+    fetch_source(name, {name: options}, folder)
+    source = get_source(name, {name: options})
     source.class_names(folder)
     list(source.read(folder))
 
@@ -269,7 +270,7 @@ def test_noise_in_an_npz(tmp_path, content, place, noise):
     path.write_bytes(raw)
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
-    survives(lambda: read_all(npz_source("npz", {"path": str(path)}), out))
+    survives(lambda: read_all("npz", out, path=str(path)))
 
 
 names = st.text(
@@ -316,4 +317,4 @@ def test_noise_in_a_folder_of_images(tmp_path, images):
             path.write_bytes(content)
         except OSError:
             continue  # a name that the file system does not take, or a file where a folder goes
-    survives(lambda: read_all(folder_source("folder", {"path": str(root), "broken": "skip"}), out))
+    survives(lambda: read_all("folder", out, path=str(root), broken="skip"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tiny_project import commit, make_project, run
+from tests.tiny_project import ROOT, commit, make_project, run
 
 # moto is a server of S3's protocol; it listens on loopback, inside this process.
 CREDENTIALS = {
@@ -77,6 +77,37 @@ def test_who_pulls_nothing_can_experiment_twice(colleague):
         other = ("-S", "benchmark=tiny", "-S", "split=one", "-S", "data.per_pair=3")
         output = run(colleague, "dvc", "exp", "run", "--temp", *other, "-S", f"seed={seed}")
     assert "Stage 'build' is cached" in output
+
+
+def test_the_packed_benchmark_is_enough_to_go_on(team, colleague, tmp_path):
+    """As docs/data.md shares data: one fetches and packs, another has no raw files."""
+    run(colleague, "python", "-m", "stages.params", "benchmark=tiny", "data.per_pair=2")
+    run(colleague, "dvc", "repro", "-q", "build")
+    run(colleague, "dvc", "push", "-q", "--with-deps", "build")
+    run(colleague, "git", "checkout", "-q", "-b", "data")
+    run(colleague, "git", "add", *shared_by_git())
+    run(colleague, "git", "commit", "-qm", "Data")
+    run(colleague, "git", "push", "-q", "origin", "data")
+
+    run(tmp_path, "git", "clone", "-q", "-b", "data", str(team / "origin.git"), "third")
+    third = tmp_path / "third"
+    (third / "tiny.npz").unlink()
+    run(third, "dvc", "pull", "-q", "build")
+    run(third, "python", "-m", "stages.params", "benchmark=tiny", "data.per_pair=2", "split=one")
+    output = run(third, "dvc", "repro", "--allow-missing", "split")
+    assert "Running stage 'split'" in output
+    assert "Running stage 'build'" not in output
+    assert len((third / "data/split/session-01.csv").read_text().splitlines()) > 1
+    assert not (third / "data/raw").exists()
+    run(third, "dvc", "pull", "-q", "fetch@npz")
+    assert (third / "data/raw/tiny/npz/images.npz").exists()
+
+
+def shared_by_git() -> list[str]:
+    """What docs/data.md tells the giver to commit."""
+    text = (ROOT / "docs/data.md").read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("git add "))
+    return line.partition(" && ")[0].split()[2:]
 
 
 def test_an_experiment_with_another_split_travels(team, colleague):

@@ -29,6 +29,7 @@ from scipy.io import savemat
 import dacr.torchvision_compat  # noqa: F401
 from dacr.data.archives import read_npz
 from dacr.data.download import Unreachable
+from dacr.data.fetching import fetch_source
 from dacr.data.sources import Sample, Source, get_source
 from dacr.data.sources.cifar100 import Cifar100
 from dacr.data.sources.domainnet import (
@@ -575,8 +576,11 @@ def make_folder(root: Path, count: int = 10) -> Path:
     return root
 
 
-def folder_source(path: Path, **options: object) -> Source:
-    return get_source("folder", {"folder": {"path": str(path), **options}})
+def fetch_folder(path: Path, raw: Path, **options: object) -> Source:
+    """The source of ``path``, fetched to ``raw`` as the stage does it."""
+    chosen = {"folder": {"path": str(path), **options}}
+    fetch_source("folder", chosen, raw)
+    return get_source("folder", chosen)
 
 
 def test_a_folder_of_images_is_a_benchmark(tmp_path: Path, raw: Path) -> None:
@@ -592,8 +596,7 @@ def test_a_folder_of_images_is_a_benchmark(tmp_path: Path, raw: Path) -> None:
         (root / "photo" / "cat" / name).write_bytes(encoded(mode, kind))
     (root / "photo" / "cat" / "notes.txt").write_text("not an image")
     (root / "photo" / "README.md").write_text("not a class")
-    source = folder_source(root, test_fraction=0.2)
-    source.fetch(raw)
+    source = fetch_folder(root, raw, test_fraction=0.2)
     assert sorted(file.name for file in raw.iterdir()) == ["ORIGIN.json", "images.zip"]
     assert source.class_names(raw) == ["cat", "dog"]
     samples = list(source.read(raw))
@@ -620,7 +623,7 @@ def test_a_frozen_folder_depends_only_on_names_and_bytes(tmp_path: Path) -> None
             file.chmod(0o600 if run == "one" else 0o644)
         raw = tmp_path / f"raw-{run}"
         raw.mkdir()
-        folder_source(root).fetch(raw)
+        fetch_folder(root, raw)
         archives.append((raw / "images.zip").read_bytes())
         with zipfile.ZipFile(raw / "images.zip") as archive:
             assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
@@ -638,10 +641,9 @@ def test_broken_images_are_named_and_refused_or_skipped(
     root = make_folder(tmp_path / "own")
     (root / "sketch" / "dog" / "broken.jpg").write_bytes(content)
     with pytest.raises(UserError, match=r"1 broken images \(sketch/dog/broken\.jpg: .*=skip"):
-        folder_source(root).fetch(raw)
+        fetch_folder(root, raw)
     assert list(raw.iterdir()) == []
-    source = folder_source(root, broken="skip")
-    source.fetch(raw)
+    source = fetch_folder(root, raw, broken="skip")
     assert "skipped sketch/dog/broken.jpg: " in capsys.readouterr().out
     assert source.facts(raw)["broken"] == ["sketch/dog/broken.jpg"]
     assert len(list(source.read(raw))) == 40
@@ -649,13 +651,12 @@ def test_broken_images_are_named_and_refused_or_skipped(
 
 def test_a_folder_without_images_is_an_error(tmp_path: Path, raw: Path) -> None:
     with pytest.raises(UserError, match="holds no images as domain/class"):
-        folder_source(tmp_path / "nowhere").fetch(raw)
+        fetch_folder(tmp_path / "nowhere", raw)
 
 
 def test_a_relative_path_starts_at_the_project(tmp_path: Path, raw: Path) -> None:
     make_folder(tmp_path / "root" / "own")
-    source = folder_source(Path("own"))
-    source.fetch(raw)
+    source = fetch_folder(Path("own"), raw)
     assert len(list(source.read(raw))) == 40
 
 

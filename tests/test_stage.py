@@ -82,6 +82,22 @@ def test_out_of_memory_suggests_a_smaller_batch(tmp_path):
     assert "train.batch_size" in only_line(result)
 
 
+def test_a_killed_worker_is_one_line(tmp_path):
+    """A real pool, whose worker is killed as the kernel kills one that takes all memory."""
+    body = (
+        "import signal\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "with ProcessPoolExecutor(1) as pool:\n"
+        "    pid = pool.submit(os.getpid).result()\n"
+        "    waiting = pool.submit(time.sleep, 60)\n"
+        "    os.kill(pid, signal.SIGKILL)\n"
+        "    waiting.result()"
+    )
+    result = run_main(body, tmp_path)
+    assert result.returncode == 1
+    assert "a worker process was killed" in only_line(result)
+
+
 def test_our_own_mistakes_keep_their_traceback(tmp_path):
     result = run_main("1 / 0", tmp_path)
     assert "ZeroDivisionError" in result.stderr
@@ -114,7 +130,7 @@ def test_control_c_is_one_line_and_130(tmp_path):
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert stderr.splitlines() == [
-        "dacr: interrupted; run the same command again to go on from the last epoch"
+        "dacr: interrupted; run the same command again to go on with what is not done"
     ]
 
 

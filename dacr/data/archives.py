@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,8 @@ def read_gzip(path: Path, limit: int = MAX_UNPACKED) -> bytes:
 
 def _refuse_special(path: Path, member: tarfile.TarInfo) -> None:
     refuse_unsafe_name(path, member.name)
+    if member.issparse():  # its holes take no bytes of the archive
+        raise UserError(f"{path} holds a sparse file, {member.name!r}; it is refused")
     if not (member.isfile() or member.isdir()):
         raise UserError(f"{path} holds a link or device, {member.name!r}; it is refused")
 
@@ -207,7 +209,15 @@ _ALLOWED = {
 }
 
 
-class _PlainUnpickler(pickle.Unpickler):
+def _no_bytearray(_: object) -> None:
+    raise pickle.UnpicklingError("a bytearray")  # which takes room before its bytes are there
+
+
+class _PlainUnpickler(pickle._Unpickler):
+    """Python's own unpickler: that in C keeps its memo in an array as long as a pickle says."""
+
+    dispatch: ClassVar = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _no_bytearray}
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ALLOWED[module, name]
@@ -247,11 +257,23 @@ def read_plain_pickle(data: bytes, origin: str) -> Any:
         raise UserError(f"{origin} holds more than plain arrays ({reason}): refused") from None
 
 
+def _refuse_compressed(data: bytes) -> None:
+    """Refuse a torch file that could unpack to any size: torch itself stores and never compresses.
+
+    An old one, before torch took to zip, is no archive and cannot be compressed.
+    """
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("compressed tensors")
+
+
 def read_tensors(data: bytes, origin: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """The pair of tensors (images, labels) that ``torch.save`` wrote; nothing else is loaded."""
     import torch
 
     try:
+        _refuse_compressed(data)
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         images, labels = (tensor.numpy() for tensor in content)
     except Exception:  # torch raises many kinds, with messages that advise to switch the guard off

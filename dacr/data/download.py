@@ -2,7 +2,8 @@
 
 A file is first looked for in the mirror, then at its addresses in their order. It grows as
 ``.part`` in a scratch folder that DVC does not clear, and is renamed into place only when its size
-and checksum are right.
+and checksum are right. Until its whole source is there it keeps a second name, ``.whole``, in that
+folder.
 """
 
 from __future__ import annotations
@@ -11,14 +12,23 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from http.cookiejar import CookieJar
 from pathlib import Path
+from typing import IO
 from urllib.error import HTTPError
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
-from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener
+from urllib.request import (
+    HTTPCookieProcessor,
+    HTTPRedirectHandler,
+    OpenerDirector,
+    Request,
+    build_opener,
+)
 
 from filelock import FileLock
 
@@ -77,10 +87,12 @@ class _Part:
     """The bytes that have come so far, and what the server called the version they are of."""
 
     def __init__(self, file: RemoteFile) -> None:
-        key = hashlib.sha256(file.model_dump_json().encode()).hexdigest()[:12]
+        # Without the addresses: a new one goes on from the part that an old one left.
+        key = hashlib.sha256(f"{file.size} {file.checksum}".encode()).hexdigest()[:12]
         self.path = scratch_folder() / f"{key}-{file.name}.part"
         self.lock = FileLock(self.path.with_suffix(".lock"))
         self._note = self.path.with_suffix(".json")
+        self._whole = self.path.with_suffix(".whole")
 
     @property
     def size(self) -> int:
@@ -98,6 +110,34 @@ class _Part:
         note = {"address": address, "version": version}
         self._note.write_text(json.dumps(note), encoding="utf-8")
 
+    def keep(self, landed: Path) -> None:
+        """Give a finished file a second name here: DVC empties the outs of a stage that broke off.
+
+        Only a checksum can tell later whether it is unchanged. Where the outs are on another file
+        system nothing is kept.
+        """
+        self._whole.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.link(landed, self._whole)
+
+    def take(self, file: RemoteFile, target: Path) -> Fingerprint | None:
+        """Bring back what an earlier run kept, if it still is the published file.
+
+        While an out has the file too, it is copied, so that what becomes of one out does not touch
+        another.
+        """
+        if not self._whole.exists():
+            return None
+        fingerprint = Fingerprint.of(self._whole)
+        if fingerprint.fault(file) is not None:
+            self.forget()
+            return None
+        (land if self._whole.stat().st_nlink == 1 else copy_in)(self._whole, target)
+        return fingerprint
+
+    def forget(self) -> None:
+        self._whole.unlink(missing_ok=True)
+
     def discard(self) -> None:
         self.path.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
@@ -109,12 +149,35 @@ def _version(headers: http.client.HTTPMessage) -> str | None:
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
 
+def _refuse_other_schemes(address: str) -> None:
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise _Refused(f"leads to {urlsplit(address).scheme}:// addresses")
+
+
+class _HttpRedirects(HTTPRedirectHandler):
+    """Refuses what urllib would follow: from http to ftp, whose answers have no status."""
+
+    def redirect_request(
+        self,
+        req: Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> Request | None:
+        _refuse_other_schemes(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 class _Download:
     """One file from one address."""
 
     def __init__(self, file: RemoteFile, address: str, part: _Part, timeout: float) -> None:
         self._file, self._address, self._part, self._timeout = file, address, part, timeout
-        self._opener: OpenerDirector = build_opener(HTTPCookieProcessor(CookieJar()))
+        self._misled = False
+        cookies = HTTPCookieProcessor(CookieJar())
+        self._opener: OpenerDirector = build_opener(cookies, _HttpRedirects())
 
     def run(self, pause: Callable[[float], None]) -> Fingerprint:
         """Ask until the whole, right file is there; raise ``_Refused`` when that is hopeless."""
@@ -162,8 +225,7 @@ class _Download:
         return start, asked | ({"If-Range": version} if version else {})
 
     def _open(self, address: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        if urlsplit(address).scheme not in ("http", "https"):
-            raise _Refused(f"leads to {urlsplit(address).scheme}:// addresses")
+        _refuse_other_schemes(address)
         common = {"User-Agent": "dacr", "Accept-Encoding": "identity"}
         try:
             answer: http.client.HTTPResponse = self._opener.open(
@@ -179,27 +241,29 @@ class _Download:
             raise kind(f"HTTP {error.code} {error.reason}") from None
         except (OSError, http.client.HTTPException) as error:
             raise _Interrupted(_reason(error)) from None
+        except ValueError as error:  # a redirect to what is no address
+            raise _Refused(f"leads to a wrong address ({_reason(error)})") from None
 
     def _confirmation(self, answer: http.client.HTTPResponse) -> str:
         """Google Drive asks before it gives a large file; press its button."""
-        page = ConfirmationPage(next(self._blocks(answer), b"").decode("utf-8", "replace"))
-        form = page.confirmation
-        if form is None:
-            raise _Refused(f"sends a web page ({page.title or 'without a title'})")
-        target = urlsplit(urljoin(answer.url, form.action))
-        query = dict(parse_qsl(target.query)) | form.fields
+        content = next(self._blocks(answer), b"").decode("utf-8", "replace")
+        try:
+            page = ConfirmationPage(content)
+            if page.confirmation is None:
+                raise _Refused(f"sends a web page ({page.title or 'without a title'})")
+            target = urlsplit(urljoin(answer.url, page.confirmation.action))
+        except (AssertionError, ValueError):  # what HTMLParser and urlsplit say to nonsense
+            raise _Refused("sends a web page that makes no sense") from None
+        query = dict(parse_qsl(target.query)) | page.confirmation.fields
         return target._replace(query=urlencode(query)).geturl()
 
     def _receive(self, answer: http.client.HTTPResponse, start: int) -> bool:
         if answer.headers.get_content_type() == "text/html":
             raise _Refused("sends a web page even after its confirmation")
         if answer.status == http.client.PARTIAL_CONTENT:
-            if not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-                self._part.discard()
-                raise _Interrupted("sends another range than the one asked for")
+            total = self._whole_size(answer, start)
         else:
-            start = 0
-        total = None if answer.length is None else start + answer.length
+            start, total = 0, answer.length
         self._refuse_hopeless(answer, total, start)
         self._part.describe(self._address, _version(answer.headers))
         progress = AmountProgress(self._file.name, total or self._file.size, MEGABYTES, start)
@@ -208,11 +272,23 @@ class _Download:
                 for block in self._blocks(answer):
                     part.write(block)
                     progress.step(len(block))
+                    if part.tell() > (total or self._file.size or part.tell()):
+                        break  # it may never end, and its size is wrong already
         finally:
             progress.close()
         if total is not None and self._part.size < total:
             raise _Interrupted(f"broke off after {self._part.size:,} of {total:,} bytes")
         return start > 0
+
+    def _whole_size(self, answer: http.client.HTTPResponse, start: int) -> int | None:
+        """How long the file is of which a range came: servers may give less than was asked for."""
+        given = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
+        if given is None or int(given[1]) != start:
+            self._part.discard()
+            kind = _Refused if self._misled else _Interrupted  # for once the part may be to blame
+            self._misled = True
+            raise kind("sends another range than the one asked for")
+        return self._file.size if given[2] == "*" else int(given[2])
 
     def _refuse_hopeless(
         self, answer: http.client.HTTPResponse, total: int | None, start: int
@@ -273,18 +349,37 @@ def fetch_file(
     mirror = mirror_folder()
     if mirror is not None and (mirror / file.name).is_file():
         return _from_mirror(file, mirror / file.name, folder)
-    part, failures = _Part(file), []
+    part = _Part(file)
     with part.lock:
-        for address in file.addresses:
-            try:
-                fingerprint = _Download(file, address, part, timeout).run(pause)
-            except _Refused as refusal:
-                failures.append(_without_secrets(f"{urlsplit(address).netloc}: {refusal}", address))
-                continue
+        fingerprint = part.take(file, folder / file.name)
+        if fingerprint is None:
+            fingerprint = _from_addresses(file, part, pause, timeout)
             land(part.path, folder / file.name)
             part.discard()
-            return fingerprint
+        if file.checksum is not None:
+            part.keep(folder / file.name)
+    return fingerprint
+
+
+def _from_addresses(
+    file: RemoteFile, part: _Part, pause: Callable[[float], None], timeout: float
+) -> Fingerprint:
+    """Fill the part with the whole, right file from the first address that gives it."""
+    failures = []
+    for address in file.addresses:
+        try:
+            return _Download(file, address, part, timeout).run(pause)
+        except _Refused as refusal:
+            failures.append(_without_secrets(f"{urlsplit(address).netloc}: {refusal}", address))
     raise Unreachable(
         f"{file.name} could not be fetched ({'; '.join(failures) or 'it has no address'});"
         " put it in a folder and name that by DACR_MIRROR or fetch.mirror, or see docs/data.md"
     )
+
+
+def forget_kept(files: Iterable[RemoteFile]) -> None:
+    """Let go of finished files when all of their source is in place, and DVC will have them."""
+    for file in files:
+        part = _Part(file)
+        with part.lock:
+            part.forget()

@@ -9,12 +9,20 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 BLOCK = 1 << 20
 
-Address = Annotated[str, Field(pattern=r"^https?://[^\s/]+/\S*$")]
+
+def _well_formed(address: str) -> str:
+    """Also what the pattern lets pass must come apart, as a host such as ``[::1`` does not."""
+    urlsplit(address)
+    return address
+
+
+Address = Annotated[str, Field(pattern=r"^https?://[^\s/]+/\S*$"), AfterValidator(_well_formed)]
 Checksum = Annotated[str, Field(pattern=r"^(md5:[0-9a-f]{32}|sha256:[0-9a-f]{64})$")]
 
 

@@ -1,14 +1,11 @@
 """Images from anywhere → rows as the benchmark has them.
 
-A plain image becomes the very row that the build would make of it. What the build's sources do not
-have is put right first: a photograph is turned upright, 16-bit grey levels are scaled to 8 bits,
-and what is transparent is laid on white.
+An image becomes the very row that the build would make of it (dacr/data/pictures.py).
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
@@ -16,16 +13,14 @@ from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from dacr.data.packing import pack_image
-from dacr.data.sources import folder
+from dacr.data.pictures import FORMATS, OTHER_SUFFIXES, SUFFIXES, as_seen, strict_decoding
 from dacr.errors import UserError
 
 STDIN = "-"
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-"""What is decoded. Others are refused: Pillow hands EPS, for one, to an interpreter."""
-SUFFIXES = folder.SUFFIXES | {".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+IMAGES = SUFFIXES | OTHER_SUFFIXES
 MOST_BYTES = 1 << 30
 
 
@@ -36,10 +31,10 @@ def find_images(names: Iterable[str]) -> Iterator[str | UserError]:
         if name == STDIN or not path.is_dir():
             yield name
             continue
-        inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGES and p.is_file())
         yield from (str(p) for p in inside)
         if not inside:
-            yield UserError(f"{name}: the folder holds no images ({', '.join(sorted(SUFFIXES))})")
+            yield UserError(f"{name}: the folder holds no images ({', '.join(sorted(IMAGES))})")
 
 
 def read_image(name: str, size: int) -> NDArray[np.uint8]:
@@ -77,27 +72,5 @@ def _limited(stream: BinaryIO) -> bytes:
 
 
 def _decode(content: bytes) -> Image.Image:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(BytesIO(content), formats=FORMATS) as picture:
-            return _opaque(_eight_bits(ImageOps.exif_transpose(picture)))
-
-
-def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Grey levels of 16 bits scaled to 8: Pillow's own conversion would cut all above 255."""
-    if picture.mode == "F" or picture.mode.startswith("I"):
-        levels = np.asarray(picture)
-        if picture.mode == "F" or levels.min() < 0 or levels.max() > 0xFFFF:
-            raise ValueError("its grey levels have more than 16 bits; convert it to 8")
-        return Image.fromarray((levels.astype(np.uint32) // 257).astype(np.uint8))
-    return picture
-
-
-def _opaque(picture: Image.Image) -> Image.Image:
-    """RGB; what is transparent lies on white, since the colour beneath it is arbitrary."""
-    if not picture.has_transparency_data:
-        return picture.convert("RGB")
-    picture = picture.convert("RGBA")
-    white = Image.new("RGBA", picture.size, "white")
-    return Image.alpha_composite(white, picture).convert("RGB")
+    with strict_decoding(), Image.open(BytesIO(content), formats=FORMATS) as picture:
+        return as_seen(picture)

@@ -1,22 +1,33 @@
 """A user's own images in folders: ``<path>/<domain>/<class>/<image>``.
 
-Fetching freezes them: every image is decoded once to see that it is whole, and its bytes go into
-one zip, so that DVC handles a file and not a folder of thousands. A label is the rank of the name
-of the class.
+Fetching freezes them into one zip, so that DVC handles a file and not a folder of thousands. Every
+image is decoded once to see that it is whole. Its own bytes go into the zip, or a PNG of what is
+seen where the build would see other pixels than `dacr predict` does. What is left out is said. A
+label is the rank of the name of the class.
 """
 
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from dacr.data.archives import open_zip
+from dacr.data.archives import open_zip, refuse_unsafe_name
 from dacr.data.files import user_path
+from dacr.data.pictures import (
+    FORMATS,
+    OTHER_SUFFIXES,
+    SUFFIXES,
+    may_be_spoilt,
+    redrawn,
+    strict_decoding,
+)
 from dacr.data.sources.base import Sample, Source
 from dacr.data.sources.options import Options, TestFraction, held_out, parse_options
 from dacr.data.sources.origin import write_origin
@@ -24,7 +35,6 @@ from dacr.errors import UserError
 
 NAMES = ("folder",)
 ARCHIVE = "images.zip"
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp"}
 
 
 class FolderOptions(Options):
@@ -35,31 +45,6 @@ class FolderOptions(Options):
     broken: Literal["skip", "refuse"] = "refuse"
 
 
-def find_images(root: Path) -> list[str]:
-    """The paths ``domain/class/image`` below ``root``, in order."""
-    found = [path.relative_to(root) for path in root.glob("*/*/*")]
-    images = [path for path in found if path.suffix.lower() in SUFFIXES]
-    return sorted(path.as_posix() for path in images if not str(path).startswith("."))
-
-
-def fault_of(path: Path) -> str | None:
-    """Why an image cannot be decoded, if it cannot."""
-    try:
-        with Image.open(path) as image:
-            image.draft("RGB", (8, 8))  # a JPEG is read to its end, but not at its full size
-            image.load()
-    except Exception as error:  # Pillow's plugins raise many kinds
-        return " ".join(str(error).split()) or type(error).__name__
-    return None
-
-
-def _pack(root: Path, images: list[str], target: Path) -> None:
-    """One zip with the images' own bytes; without times, so that it depends on nothing else."""
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        for image in images:
-            archive.writestr(zipfile.ZipInfo(image), (root / image).read_bytes())
-
-
 class FolderSource(Source):
     name = "folder"
 
@@ -67,33 +52,7 @@ class FolderSource(Source):
         self._options = options
 
     def fetch(self, folder: Path) -> None:
-        root = user_path(self._options.path)
-        images = find_images(root)
-        if not images:
-            raise UserError(
-                f"{root} holds no images as domain/class/image.jpg ({', '.join(sorted(SUFFIXES))})"
-            )
-        with ThreadPoolExecutor() as pool:
-            faults = pool.map(fault_of, (root / image for image in images))
-            found = zip(images, faults, strict=True)
-            broken = {image: fault for image, fault in found if fault is not None}
-        self._tell_broken(broken)
-        whole = [image for image in images if image not in broken]
-        if not whole:
-            raise UserError(f"{root} holds no image that can be decoded")
-        _pack(root, whole, folder / ARCHIVE)
-        facts = {"source": self.name, "kind": "own images", "images": len(whole)}
-        write_origin(folder, {**facts, "broken": sorted(broken)})
-
-    def _tell_broken(self, broken: Mapping[str, str]) -> None:
-        if broken and self._options.broken == "refuse":
-            some = "; ".join(f"{image}: {fault}" for image, fault in list(broken.items())[:5])
-            raise UserError(
-                f"{len(broken)} broken images ({some}{'; …' if len(broken) > 5 else ''}); mend or"
-                " remove them, or set data.source_options.folder.broken=skip"
-            )
-        for image, fault in broken.items():
-            print(f"skipped {image}: {fault}")
+        freeze(self._options, folder)
 
     def class_names(self, folder: Path) -> list[str]:
         with open_zip(folder / ARCHIVE) as archive:
@@ -113,3 +72,124 @@ class FolderSource(Source):
 
 def make_source(name: str, options: Mapping[str, Any]) -> FolderSource:
     return FolderSource(parse_options(FolderOptions, name, options))
+
+
+# -- freezing ---------------------------------------------------------------------------------
+
+
+def freeze(options: FolderOptions, folder: Path) -> None:
+    """Bring the images that ``options`` name to ``folder``, in one zip."""
+    root = user_path(options.path)
+    images, left_out = find_images(root)
+    _tell_left_out(left_out)
+    if not images:
+        raise UserError(
+            f"{root} holds no images as domain/class/image.jpg ({', '.join(sorted(SUFFIXES))})"
+        )
+    findings = examine(root, images)
+    broken = {image: found.fault for image, found in findings.items() if found.fault}
+    _tell_broken(broken, refuse=options.broken == "refuse")
+    whole = {image: found for image, found in findings.items() if not found.fault}
+    if not whole:
+        raise UserError(f"{root} holds no image that can be decoded")
+    _pack(root, whole, folder / ARCHIVE)
+    spoilt = sum(found.spoilt for found in whole.values())
+    if spoilt:
+        print(f"{spoilt:,} images are stored as they are seen: upright, of 8 bits, on white")
+    facts = {"source": "folder", "kind": "own images", "images": len(whole), "redrawn": spoilt}
+    named = sorted(_shown(image) for image in broken)
+    write_origin(folder, {**facts, "broken": named, "left_out": left_out})
+
+
+def find_images(root: Path) -> tuple[list[str], dict[str, int]]:
+    """The paths ``domain/class/image`` below ``root`` in order, and how many are left out, why."""
+    in_place = {path for path in root.glob("*/*/*") if not path.is_dir()}
+    images, left_out = [], Counter[str]()
+    for path in in_place.union(path for path in root.rglob("*") if path.is_file()):
+        reason = _reason_to_leave_out(path.relative_to(root))
+        if reason is None:
+            images.append(path.relative_to(root).as_posix())
+        elif reason:
+            left_out[reason] += 1
+    return sorted(images), dict(sorted(left_out.items()))
+
+
+def _reason_to_leave_out(path: Path) -> str | None:
+    """Why a file is no image of the benchmark; None for one that is, empty for what is no image."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES | OTHER_SUFFIXES:
+        return ""
+    if any(part.startswith(".") for part in path.parts):
+        return "hidden"
+    if len(path.parts) != 3:
+        return "not at domain/class/image"
+    return None if suffix in SUFFIXES else f"{suffix} is not taken"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What decoding an image told: why it cannot be used, or that the build would spoil it."""
+
+    fault: str | None = None
+    spoilt: bool = False
+
+
+def examine(root: Path, images: list[str]) -> dict[str, Finding]:
+    """Decode every image once."""
+    with strict_decoding(), ThreadPoolExecutor() as pool:
+        findings = pool.map(lambda image: _examine(root, image), images)
+        return dict(zip(images, findings, strict=True))
+
+
+def _examine(root: Path, image: str) -> Finding:
+    try:
+        image.encode()
+        refuse_unsafe_name(root, image)
+        with Image.open(root / image, formats=FORMATS) as picture:
+            if may_be_spoilt(picture):
+                return Finding(spoilt=redrawn(picture) is not None)
+            picture.draft("RGB", (8, 8))  # a JPEG is read to its end, but not at its full size
+            picture.load()
+    except UnicodeEncodeError:
+        return Finding("its name is not UTF-8; rename it")
+    except UserError:
+        return Finding("its name, or that of a folder, has a \\ or begins like a drive; rename it")
+    except UnidentifiedImageError:
+        return Finding(f"not an image ({', '.join(FORMATS)} are read)")
+    except Exception as error:  # Pillow's plugins raise many kinds
+        return Finding(" ".join(str(error).split()) or type(error).__name__)
+    return Finding()
+
+
+def _pack(root: Path, images: Mapping[str, Finding], target: Path) -> None:
+    """One zip, without times, so that it depends on nothing but names and contents."""
+    with strict_decoding(), zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for image, finding in images.items():
+            content = _redraw(root / image) if finding.spoilt else (root / image).read_bytes()
+            archive.writestr(zipfile.ZipInfo(image), content)
+
+
+def _redraw(path: Path) -> bytes:
+    with Image.open(path, formats=FORMATS) as picture:
+        return redrawn(picture) or path.read_bytes()
+
+
+def _shown(name: str) -> str:
+    """A name that can be printed, also one that is not UTF-8."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _tell_left_out(left_out: Mapping[str, int]) -> None:
+    for reason, count in left_out.items():
+        print(f"left out {count:,} images: {reason}")
+
+
+def _tell_broken(broken: Mapping[str, str], refuse: bool) -> None:
+    if broken and refuse:
+        some = "; ".join(f"{_shown(image)}: {fault}" for image, fault in list(broken.items())[:5])
+        raise UserError(
+            f"{len(broken)} broken images ({some}{'; …' if len(broken) > 5 else ''}); mend or"
+            " remove them, or set data.source_options.folder.broken=skip"
+        )
+    for image, fault in broken.items():
+        print(f"skipped {_shown(image)}: {fault}")
