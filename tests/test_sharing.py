@@ -93,6 +93,8 @@ def test_the_packed_benchmark_is_enough_to_go_on(team, colleague, tmp_path):
     third = tmp_path / "third"
     (third / "tiny.npz").unlink()
     run(third, "dvc", "pull", "-q", "build")
+    given, taken = (folder / "params.yaml" for folder in (colleague, third))
+    assert taken.read_bytes() == given.read_bytes()  # else the lock is of another benchmark
     run(third, "python", "-m", "stages.params", "benchmark=tiny", "data.per_pair=2", "split=one")
     output = run(third, "dvc", "repro", "--allow-missing", "split")
     assert "Running stage 'split'" in output
