@@ -23,6 +23,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+from scipy.io import savemat
 
 from dacr.data import archives
 from dacr.data.archives import (
@@ -32,6 +34,7 @@ from dacr.data.archives import (
     read_plain_pickle,
     read_tar_gz,
     read_tensors,
+    refuse_large_matlab,
 )
 from dacr.errors import UserError
 from tests import python2_pickle
@@ -454,3 +457,26 @@ def test_compressed_tensors_are_refused() -> None:
             archive.writestr(name, stored.read(name))
     with pytest.raises(UserError, match=r"data\.pt is not a pair of plain tensors"):
         read_tensors(packed.getvalue(), "data.pt")
+
+
+@pytest.mark.parametrize(
+    ("content", "claimed"),
+    [
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.zeros((50_000, 1), np.uint8)}, "56,144"),
+        ({"X": np.zeros((32, 32, 3, 2)), "y": np.zeros((2, 1), np.uint8)}, "49,154"),
+    ],
+)
+def test_matlab_arrays_larger_than_they_may_be_are_refused(
+    content: dict[str, NDArray[np.generic]], claimed: str
+) -> None:
+    """MATLAB packs its arrays itself: neither many labels nor wide pixels show in the file."""
+    file = io.BytesIO()
+    savemat(file, content, do_compression=True)
+    assert len(file.getvalue()) < 1000
+    file.seek(0)
+    refuse_large_matlab(file, "a.mat", limit=60_000)
+    assert file.tell() == 0  # ready to be read
+    with pytest.raises(UserError, match=rf"a\.mat claims {claimed} bytes of arrays; it is refused"):
+        refuse_large_matlab(file, "a.mat", limit=40_000)
+    with pytest.raises(UserError, match=r"b\.mat is not a MATLAB file"):
+        refuse_large_matlab(io.BytesIO(b"no"), "b.mat")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import pickle
 import stat
 import tarfile
@@ -17,7 +18,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Protocol
+from typing import IO, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,6 +256,25 @@ def read_plain_pickle(data: bytes, origin: str) -> Any:
     except Exception as error:  # a hostile pickle can make its reader raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{origin} holds more than plain arrays ({reason}): refused") from None
+
+
+# Bytes an element of MATLAB's classes; others are taken for the widest.
+_WIDTHS = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "single": 4}
+
+
+def refuse_large_matlab(file: IO[bytes], origin: str, limit: int = MAX_UNPACKED) -> None:
+    """Refuse a MATLAB file whose variables, which it compresses itself, would fill the memory."""
+    from scipy.io import whosmat
+
+    try:
+        variables = whosmat(file)
+    except Exception as error:  # scipy raises many kinds for a damaged file
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{origin} is not a MATLAB file ({reason})") from None
+    file.seek(0)
+    claimed = sum(math.prod(shape) * _WIDTHS.get(kind, 8) for _, shape, kind in variables)
+    if claimed > limit:
+        raise UserError(f"{origin} claims {claimed:,} bytes of arrays; it is refused")
 
 
 def _refuse_compressed(data: bytes) -> None:
