@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stages.params import compose
+
 ROOT = Path(__file__).parents[1]
 TINY = [
     "-S", "split=two",
@@ -147,6 +149,39 @@ def test_another_delta_does_not_train_the_first_session_again(project, experimen
     assert "reports/metrics.json" in run(project, "dvc", "metrics", "diff", "first", "--json")
     run(project, "dvc", "exp", "apply", "first")
     assert "up to date" in run(project, "dvc", "status")
+
+
+def test_another_size_of_the_memory_is_another_memory(project, experiment):
+    """DVC's run cache overlooks keys called `size` and hands out what another size has made."""
+    tiny = ["memory.size=10" if word == "memory.size=20" else word for word in TINY]
+    words = ["dvc", "exp", "run", "-n", "memory", "-S", "method=der_dacr", *tiny]
+    assert "Running stage 'consolidate@01'" in run(project, *words, "consolidate@01")
+    rows = (project / "runs/01/memory.csv").read_text().splitlines()[1:]
+    assert len(rows) == 8  # two of each of the four classes, where 20 have room for five
+    run(project, "dvc", "exp", "apply", "first")
+    assert "up to date" in run(project, "dvc", "status")
+
+
+@pytest.mark.parametrize("method", sorted(p.stem for p in (ROOT / "conf/method").glob("*.yaml")))
+def test_no_parameter_has_a_name_that_the_run_cache_overlooks(tmp_path, method):
+    """Inside a section that a stage watches: `size` and `nfiles` are facts of files to DVC."""
+    compose([f"method={method}"], tmp_path / "params.yaml")
+    params = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    watched = {name for own in stages.values() for name in own.get("do", own).get("params", [])}
+    for name in watched:
+        value = params
+        for key in name.split("."):
+            value = value[key]
+        assert not names_within(value) & {"size", "nfiles"}, name
+
+
+def names_within(value):
+    if isinstance(value, list):
+        return set().union(*map(names_within, value))
+    if isinstance(value, dict):
+        return set(value).union(*map(names_within, value.values()))
+    return set()
 
 
 def test_plots_and_dag_and_experiments_are_shown(project, experiment):
