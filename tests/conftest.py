@@ -1,9 +1,31 @@
-"""One thread for every test: results do not depend on the machine, and tests run side by side."""
+"""One thread for every test: results do not depend on the machine, and tests run side by side.
+
+And what tests of several files start from.
+"""
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 import torch
 
+from tests.loopback import Server, running_server
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    return folder

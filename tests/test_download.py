@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from dacr.data import download
 from dacr.data.download import Unreachable, fetch_file
 from dacr.data.files import Fingerprint, RemoteFile, land
 from dacr.errors import UserError
-from tests.loopback import Server, running_server
+from tests.loopback import Server
 
 DATA = random.Random(1).randbytes(300_000)
 OTHER = random.Random(2).randbytes(300_000)
@@ -31,17 +30,11 @@ SHA256 = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 GONE = "http://127.0.0.1:9/file.bin"  # the discard port: nobody listens
 
 
-@pytest.fixture(scope="module")
-def shared_server() -> Iterator[Server]:
-    with running_server() as server:
-        yield server
-
-
 @pytest.fixture
-def server(shared_server: Server) -> Server:
-    shared_server.pages.clear()
-    shared_server.requests.clear()
-    return shared_server
+def server(server: Server) -> Server:
+    server.pages.clear()
+    server.requests.clear()
+    return server
 
 
 @pytest.fixture(autouse=True)

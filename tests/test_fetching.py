@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from dacr.data.sources.syn import Syn
 from dacr.errors import UserError
 from stages import build, fetch, params
 from stages.params import compose
-from tests.loopback import Server, running_server
+from tests.loopback import Server
 from tests.test_sources import (
     DATASETS,
     digits,
@@ -41,12 +40,6 @@ from tests.test_sources import (
 )
 
 Arrays = dict[str, NDArray[Any]]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_server() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)

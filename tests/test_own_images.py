@@ -22,13 +22,6 @@ SIDE = 12
 
 
 @pytest.fixture
-def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def own(tmp_path: Path) -> Path:
     """Two domains of two classes with two plain images each."""
     for domain in ("photo", "sketch"):

@@ -12,7 +12,6 @@ import struct
 import tarfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -48,7 +47,7 @@ from dacr.data.sources.upstream import Published, UpstreamDigits, parse_publishe
 from dacr.data.sources.usps import Usps
 from dacr.errors import UserError
 from tests import python2_pickle
-from tests.loopback import Server, running_server
+from tests.loopback import Server
 
 DATASETS = Path(__file__).parents[2] / "shared" / "datasets"
 needs_datasets = pytest.mark.skipif(
@@ -58,24 +57,11 @@ Files = dict[str, bytes]
 Digits = dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_server() as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "root"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("DACR_MIRROR", raising=False)
-
-
-@pytest.fixture
-def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    return folder
 
 
 @pytest.fixture
