@@ -337,6 +337,20 @@ def test_a_wrong_matlab_file_is_refused(server: Server, raw: Path, data: bytes) 
         Svhn(publish(server, (23, 11), files)).fetch(raw)
 
 
+@pytest.mark.parametrize(("source", "prefix"), [(Svhn, ""), (Syn, "synth_")], ids=["SVHN", "SYN"])
+def test_a_matlab_file_that_claims_too_many_labels_is_refused(
+    server: Server, raw: Path, source: type[UpstreamDigits], prefix: str
+) -> None:
+    buffer = io.BytesIO()
+    savemat(buffer, {"X": np.zeros((32, 32, 3, 23), np.uint8), "y": np.ones((23, 1), np.uint8)})
+    shape, claim = struct.pack("<2i", 23, 1), struct.pack("<2i", 1 << 16, 1 << 16)
+    assert buffer.getvalue().count(shape) == 1
+    data = buffer.getvalue().replace(shape, claim)
+    files = {f"{prefix}{part}_32x32.mat": data for part in ("train", "test")}
+    with pytest.raises(UserError, match=r"32x32\.mat claims 4,295,037,952 bytes of arrays"):
+        source(publish(server, (23, 23), files)).fetch(raw)
+
+
 def test_matlab_images_are_not_all_copied(server: Server, raw: Path) -> None:
     source = Svhn(publish(server, (23, 11), svhn_files(digits((32, 32, 3)))))
     source.fetch(raw)

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dacr.data.archives import open_zip, read_gzip, read_tensors, refuse_large_matlab
+from dacr.data.archives import open_zip, read_gzip, read_tensors
 from dacr.data.sources.base import Part
 from dacr.data.sources.svhn import read_matlab
 from dacr.data.sources.upstream import UpstreamDigits
@@ -27,7 +27,6 @@ class Syn(UpstreamDigits):
                 return read_matlab(file, str(matlab))
         if packed.exists():
             with open_zip(packed, [matlab.name]) as archive, archive.open(matlab.name) as file:
-                refuse_large_matlab(file, f"{packed}:{matlab.name}")  # it has no known checksum
                 return read_matlab(file, f"{packed}:{matlab.name}")
         tensors = folder / f"synth_{part}.pt.gz"
         return read_tensors(read_gzip(tensors), str(tensors))
