@@ -29,6 +29,7 @@ from dacr.paper.engine import Project
 from dacr.paper.ray_engine import (
     FreeClone,
     RayEngine,
+    address_of,
     finished,
     perform_on_node,
     slots,
@@ -422,14 +423,14 @@ def test_ray_is_imported_by_nobody_who_does_not_ask_for_it(tmp_path: Path) -> No
 
 
 def on_a_node(
-    project: Path, temporary: Path, order: Order, patch: pytest.MonkeyPatch
+    project: Path, temporary: Path, order: Order, patch: pytest.MonkeyPatch, push: str = ""
 ) -> tuple[dict[str, Any], bytes, str]:
-    """The experiment on a machine that sees nothing of the project but a bundle and the remote."""
+    """The experiment on a machine that sees nothing of the project but a bundle and the remotes."""
     temporary.mkdir(exist_ok=True)
     patch.setattr(tempfile, "tempdir", str(temporary))
     revision = run(project, "git", "rev-parse", "HEAD").strip()
     bundle = ray_engine.project_bundle(project)
-    text, commit, log = perform_on_node(asdict(order), bundle, revision, "/nowhere/cache")
+    text, commit, log = perform_on_node(asdict(order), bundle, revision, "/nowhere/cache", push)
     return json.loads(text), commit, log
 
 
@@ -438,11 +439,20 @@ def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.Monke
     project = tiny_project(tmp_path / "project")
     run(project, "dvc", "remote", "add", "--default", "team", str(tmp_path / "remote"))
     run(project, "git", "commit", "--quiet", "--all", "--message", "a remote")
+    run(project, "git", "init", "--quiet", "--bare", "../team.git")
+    run(project, "git", "remote", "add", "team", "../team.git")
+    run(project, "git", "push", "--quiet", "team", "HEAD:main")
     order = Order("away", ["benchmark=tiny", "split=one", "method=replay"], "dvc exp run …", "")
 
-    outcome, commit, log = on_a_node(project, tmp_path / "one", order, monkeypatch)
+    team = address_of("team", project)
+    outcome, commit, log = on_a_node(project, tmp_path / "one", order, monkeypatch, team)
     assert outcome["error"] is None, log
     assert "Running stage 'learn@01'" in log
+
+    run(tmp_path, "git", "clone", "--quiet", "--branch", "main", "team.git", "colleague")
+    run(tmp_path / "colleague", "dvc", "exp", "pull", "origin", "away")
+    run(tmp_path / "colleague", "dvc", "exp", "apply", "away")
+    assert (tmp_path / "colleague/runs/01/predictions.parquet").exists()
 
     monkeypatch.chdir(project)
     adopt(Outcome(order.name, bundle=commit), tmp_path)
@@ -462,3 +472,17 @@ def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.Monke
     third, _, log = on_a_node(project, tmp_path / "one", order, monkeypatch)
     assert third["record"] is None
     assert "remote" in third["error"], log
+
+
+def test_a_git_remote_has_an_address_that_a_node_understands(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for folder in (project, tmp_path / "team.git"):
+        folder.mkdir()
+    committed(project)
+    for name, address in (("near", "../team.git"), ("far", "https://example.org/team.git")):
+        run(project, "git", "remote", "add", name, address)
+    assert address_of("near", project) == str(tmp_path / "team.git")
+    assert address_of("far", project) == "https://example.org/team.git"
+    assert address_of("git@example.org:team.git", project) == "git@example.org:team.git"
+    with pytest.raises(UserError, match="push: nobody is neither a git remote of the project"):
+        address_of("nobody", project)

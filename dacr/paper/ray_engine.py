@@ -1,7 +1,8 @@
 """Experiments on many machines: each a Ray task, in a clone of its own on the node that runs it.
 
 A node needs git and the Python environment of the project, but no copy of the project: the
-committed revision travels to it as a git bundle, and the experiment's commit travels back as one.
+committed revision travels to it as a git bundle, and the experiment's commit travels back as one,
+and by ``dvc exp push`` to a git remote where ``ray.push`` names one.
 The functions that run there are sent by value and use nothing but the standard library.
 """
 
@@ -39,6 +40,7 @@ class RayEngine:
 
     def __init__(self, project: Project, address: str, needs: Needs) -> None:
         self.project, self.needs = project, needs
+        self._push = address_of(needs.push, project.root) if needs.push else ""
         self._ray = connect(address)
         self._jobs = slots(self._ray.nodes(), needs)
         if not self._jobs:
@@ -60,7 +62,8 @@ class RayEngine:
             num_cpus=self.needs.cpus, num_gpus=self.needs.gpus, max_retries=self.needs.retries,
             retry_exceptions=[ChildProcessError],
         )(perform_on_node)  # fmt: skip
-        common = (ray.put(project_bundle(project.root)), project.revision, str(project.cache))
+        bundle = ray.put(project_bundle(project.root))
+        common = (bundle, project.revision, str(project.cache), self._push)
         waiting = {task.remote(asdict(order), *common): order for order in orders}
         try:
             while waiting:
@@ -125,6 +128,19 @@ def answers(address: str) -> bool:
     return True
 
 
+def address_of(remote: str, root: Path) -> str:
+    """Of a git remote, as a node needs it: the project's name for it means nothing there."""
+    known = remote in git("remote", folder=root).split()
+    if not known and "/" not in remote and ":" not in remote:
+        raise UserError(
+            f"`ray:` in conf/paper.yaml: push: {remote} is neither a git remote of the project "
+            "nor an address; `git remote -v` lists them"
+        )
+    address = git("remote", "get-url", "--push", remote, folder=root) if known else remote
+    folder = root / address
+    return str(folder.resolve()) if folder.is_dir() else address
+
+
 def project_bundle(root: Path) -> bytes:
     """The committed revision with its history, as one file that git can fetch from."""
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +153,7 @@ def project_bundle(root: Path) -> bytes:
 
 
 def perform_on_node(
-    order: dict[str, Any], bundle: bytes, revision: str, cache: str
+    order: dict[str, Any], bundle: bytes, revision: str, cache: str, push: str
 ) -> tuple[str, bytes, str]:
     """An experiment as ``dacr.paper.worker`` does it: (outcome in JSON, its git bundle, its log).
 
@@ -162,6 +178,7 @@ def perform_on_node(
             "shared": shared,
             "downloads": str(base / "downloads"),
             "log": str(log),
+            "push": push,
             "environment": {},
         }
         paper.write_text(json.dumps({"order": order, "place": place}), encoding="utf-8")

@@ -89,6 +89,8 @@ class Needs(Section):
     cpus: float = Field(gt=0)
     gpus: float = Field(ge=0)
     retries: int = Field(ge=0)
+    push: str | None = None
+    """A git remote of the project, or the address of one: each node sends its experiment there."""
 
 
 class Paper(Section):

@@ -60,6 +60,8 @@ class Workplace:
     downloads: str
     """Where downloads in progress lie, shared by all clones."""
     log: str
+    push: str = ""
+    """A git repository to which the experiment is sent as well, besides coming home."""
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -120,17 +122,18 @@ def perform(order: Order, place: Workplace) -> Outcome:
         resumed = last.exists() and last.read_text(encoding="utf-8") == order.name
         last.write_text(order.name, encoding="utf-8")
         started, clock = datetime.now(UTC), time.monotonic()
-        travels = not place.shared and has_remote(place)
+        remote = bool(place.push or not place.shared) and has_remote(place)
+        travels = remote and not place.shared
         log, code = run_dvc(experiment(order, pull=travels), order.command, place)
         seconds = time.monotonic() - clock
         if code:
             return Outcome(order.name, error=error_line(log, code))
         record = collect(order, place, started.isoformat(timespec="seconds"), seconds, log)
         if travels:
-            said, code = run_dvc(["push", "--run-cache"], "dvc push --run-cache", place)
-            if code:
-                reason = error_line(said, code)
-                return Outcome(order.name, error=f"done, but not pushed to the remote: {reason}")
+            send(["push", "--run-cache"], place)
+        if place.push:
+            models = [] if remote else ["--no-cache"]
+            send(["exp", "push", "--force", *models, place.push, order.name], place)
         if resumed:  # from a checkpoint perhaps: the time is not that of a whole experiment
             record = record.model_copy(update={"whole": False})
         last.unlink()
@@ -154,6 +157,14 @@ def experiment(order: Order, *, pull: bool) -> list[str]:
     message = f"dacr paper: {' '.join(order.arguments)}"  # tells it from a user's own in git log
     pulling = ["--pull"] if pull else []
     return ["exp", "run", *pulling, "-n", order.name, "-m", message, *options]
+
+
+def send(words: Sequence[str], place: Workplace) -> None:
+    """A ``dvc`` command that pushes; without what others need the experiment is not done."""
+    shown = re.sub(r"//[^/@]*@", "//", f"dvc {' '.join(words)}")  # no password in a log
+    said, code = run_dvc(words, shown, place)
+    if code:
+        raise UserError(f"done, but not pushed to the remote: {error_line(said, code)}")
 
 
 def run_dvc(words: Sequence[str], command: str, place: Workplace) -> tuple[str, int]:
