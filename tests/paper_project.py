@@ -27,7 +27,6 @@ schedule:
 """
 SWEEP = """\
 title: A sweep
-source: no table of the paper
 splits: [one]
 metrics: [final_accuracy]
 details: [accuracy_by_session]
@@ -37,7 +36,6 @@ rows:
 """
 LONG = """\
 title: A long one
-source: no table of the paper
 splits: [one]
 metrics: [final_accuracy]
 rows:

@@ -45,7 +45,6 @@ EPOCHS = 3
 HANGS = 900.0  # seconds after which nothing will happen any more
 TABLE = f"""\
 title: A sweep
-source: no table of the paper
 splits: [one]
 metrics: [final_accuracy]
 rows:

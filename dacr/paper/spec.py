@@ -49,11 +49,12 @@ class Grid(Section):
 
 
 class Table(Section):
-    """One table or figure of the paper."""
+    """One table or figure of the paper, or a study of one's own in the same form."""
 
     name: str
     title: str
-    source: str
+    source: str | None = None
+    """Where the paper has it."""
     splits: list[str] = Field(min_length=1)
     metrics: list[str] = Field(min_length=1)
     """The first is the one that charts show."""

@@ -34,7 +34,7 @@ def show_list(paper: Paper, console: Console) -> None:
     lines = Lines("name", "what", "in the paper", "splits", "rows", box=None, pad_edge=False)
     for name, table in paper.tables.items():
         rows = str(len(paper.rows(table, "icifar20")))
-        lines.add_row(name, table.title, table.source, " ".join(table.splits), rows)
+        lines.add_row(name, table.title, table.source or NOTHING, " ".join(table.splits), rows)
     console.print(lines)
 
 
@@ -80,7 +80,7 @@ def summary(planned: Sequence[Task], redo: str | None, jobs: int) -> str:
 
 def show_results(results: Results, console: Console) -> None:
     table = results.table
-    console.print(f"[bold]{table.title}[/bold] ({table.source}), on {results.benchmark}")
+    console.print(f"[bold]{table.title}[/bold] ({table.source or 'not in the paper'}), on {results.benchmark}")
     for split in table.splits:
         for metric in table.metrics:
             console.print(_lines(results, split, metric))
