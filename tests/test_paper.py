@@ -17,7 +17,7 @@ from dacr.config import load_params
 from dacr.errors import UserError
 from dacr.paper import repository
 from dacr.paper.charts import COLOURS, arrival_grid, mean
-from dacr.paper.page import render
+from dacr.paper.page import render, with_code
 from dacr.paper.plan import (
     Choice,
     Experiment,
@@ -597,6 +597,16 @@ def test_every_page_opens_alone_and_links_to_its_experiments(
             browser.evaluate("document.querySelector('table.numbers td a').click()")
             assert browser.evaluate("document.querySelectorAll('details[open]').length") == 1
             assert browser.evaluate("document.querySelectorAll('svg, table.grid').length") > 0
+
+
+def test_a_page_says_whether_the_paper_has_its_table(paper: Paper, store: Store) -> None:
+    own, theirs = (render(fill(paper, store, name)) for name in ("departures", "delta"))
+    assert "a study that the paper does not have" in own
+    assert "the paper&#39;s Table 3" in theirs or "the paper's Table 3" in theirs
+
+
+def test_what_is_code_in_a_note_is_code_on_the_page() -> None:
+    assert with_code("see `a<b>` & `c`") == "see <code>a&lt;b&gt;</code> &amp; <code>c</code>"
 
 
 def test_composition_is_the_benchmarks_own() -> None:

@@ -5,10 +5,11 @@ It is made from the committed results alone, so that a fresh clone shows the sam
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from dacr.evaluation.figures import Figure, Grid
 from dacr.evaluation.headline import decimals
@@ -145,6 +146,11 @@ def clouds(results: Results) -> list[tuple[str, list[Figure]]]:
     return [own for split in results.table.splits for own in charts.embeddings(results, split)]
 
 
+def with_code(text: str) -> Markup:
+    """What stands between backticks in a terminal, as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
 def from_mirror(record: Record) -> bool:
     """Its images are a mirror's own: the command alone would fetch others, or none."""
     return any(kind.startswith("mirror") for kind in record.data["origins"].values())
@@ -153,6 +159,7 @@ def from_mirror(record: Record) -> bool:
 def render(results: Results) -> str:
     environment = page_environment(OWN)
     environment.globals |= {"duration": duration, "from_mirror": from_mirror}
+    environment.filters["with_code"] = with_code
     table = results.table
     cells = len(results.rows) * len(table.splits)
     return environment.get_template("paper.html.j2").render(

@@ -80,7 +80,8 @@ def summary(planned: Sequence[Task], redo: str | None, jobs: int) -> str:
 
 def show_results(results: Results, console: Console) -> None:
     table = results.table
-    console.print(f"[bold]{table.title}[/bold] ({table.source or 'not in the paper'}), on {results.benchmark}")
+    source = table.source or "not in the paper"
+    console.print(f"[bold]{table.title}[/bold] ({source}), on {results.benchmark}")
     for split in table.splits:
         for metric in table.metrics:
             console.print(_lines(results, split, metric))
