@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +30,8 @@ from dacr.paper.plan import (
     tasks,
     to_run,
 )
-from dacr.paper.records import Record, Store, read_results, write_results
-from dacr.paper.results import Results, deviation, results_of
+from dacr.paper.records import Record, Store, _facts, read_results, write_results
+from dacr.paper.results import Results, commit_results, deviation, results_of
 from dacr.paper.spec import Paper, load_paper, load_table
 from dacr.paper.terminal import beside, scale, show_plan, show_results, where
 from dacr.paper.worker import by_arrival
@@ -487,6 +488,9 @@ def test_a_grids_own_value_is_known_for_the_committed_configuration_alone(
         store.add(record_of(experiment_of(table, row, MINI, "ncd", 1), "0lder"))
     results = results_of(paper, table, MINI, store)
     assert [results.number(key, "ncd", FINAL).seeds for key in ("20", "50")] == [1, 0]
+    chosen = cells(paper, table, MINI, Choice(seeds=[1]))[:2]
+    planned = tasks(table, chosen, store, repository.head())
+    assert [task.record is None for task in planned] == [False, True]  # the plan knows the same
 
 
 def test_the_scale_names_every_setting(paper: Paper, store: Store) -> None:
@@ -562,9 +566,48 @@ def test_committed_results_are_enough(paper: Paper, store: Store, tmp_path: Path
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     facts = json.loads((folder / f"delta-{MINI}.json").read_text())["experiments"]
     assert "metrics" not in next(iter(facts.values()))  # the numbers have one home
-    (folder / f"delta-{MINI}.csv").write_text("row,split\n")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "row,split\n",
+        lambda text: text[:-1],  # the last number may have lost a digit
+        lambda text: text[:-40],
+        lambda text: text[: text.rindex(",")] + "\n",
+        lambda text: text[: text.rindex(",")] + ",nan\n",
+    ],
+)
+def test_a_damaged_file_of_results_is_one_line(
+    paper: Paper, store: Store, tmp_path: Path, damage: Callable[[str], str]
+) -> None:
+    results = fill(paper, store, "memory")
+    write_results("memory", MINI, results.measured, results.table.details, tmp_path)
+    path = tmp_path / f"memory-{MINI}.csv"
+    path.write_text(damage(path.read_text()))
     with pytest.raises(UserError, match=r"damaged .*restore both from git"):
-        read_results(folder / f"delta-{MINI}.json")
+        read_results(path.with_suffix(".json"))
+
+
+def test_what_was_measured_stays_in_the_files(
+    paper: Paper, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shown or not: the grid's own value is not shown when other code measured it."""
+    results = fill(paper, store, "memory")
+    older = replace(results, found={key: own[:1] for key, own in results.found.items()})
+    monkeypatch.chdir(tmp_path)
+    commit_results(results)
+    commit_results(older)
+    kept = read_results(Path(f"reports/paper/memory-{MINI}.json"))
+    assert {record.name for record in kept} == {record.name for _, _, record in results.measured}
+
+
+def test_details_serve_other_tables_but_the_large_ones(paper: Paper, store: Store) -> None:
+    results = fill(paper, store, "main")
+    facts = _facts(results.measured[0][2], results.table.details)
+    assert {"purity_by_session", "accuracy_by_arrival"} < facts["details"].keys()
+    assert "embedding" not in facts["details"]
+    assert "embedding" in _facts(results.measured[0][2], ["embedding"])["details"]
 
 
 def test_arrival_runs_from_the_oldest_domain_to_the_newest() -> None:

@@ -19,7 +19,7 @@ from dacr.paper.engine import following, stop
 from dacr.paper.plan import Experiment
 from dacr.paper.records import Store
 from dacr.paper.repository import git
-from dacr.paper.sweep import Ended, keep, only_sweep, sweep
+from dacr.paper.sweep import Ended, adopt, keep, only_sweep, sweep
 from dacr.paper.worker import LAST, Order, Outcome, error_line
 from tests.paper_project import environment, run, tiny_project
 from tests.paper_records import record_of
@@ -253,6 +253,25 @@ def test_a_commit_that_cannot_come_home_stops_nobody(
     assert kept.record is None
     assert (kept.error or "").startswith("done, but its commit could not be brought home: git ")
     assert store.failure(done.name) == kept.error
+    assert git("rev-parse", ref) == git("rev-parse", "HEAD"), "the older one is still there"
+
+
+def test_an_experiment_takes_the_place_of_an_older_one_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    git("init", "--quiet")
+    for message in ("one", "two"):
+        git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-qm", message)
+    new, old, other = (f"refs/exps/{rest}" for rest in ("bb/b/exp", "aa/a/exp", "aa/a/my-exp"))
+    git("update-ref", new, "HEAD")
+    git("bundle", "create", "--quiet", "exp.bundle", new)
+    git("update-ref", "-d", new)
+    for ref in (old, other):
+        git("update-ref", ref, "HEAD~1")
+    adopt(Outcome("exp", bundle=Path("exp.bundle").read_bytes()), tmp_path / "scratch")
+    found = git("for-each-ref", "--format=%(refname)", "refs/exps").split()
+    assert set(found) == {new, other}
 
 
 def test_the_line_that_a_person_should_read_first() -> None:

@@ -166,7 +166,9 @@ def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:
 
     check_benchmark(benchmark)
     results = results_of(paper, paper.table(name), benchmark, Store())
-    show_results(results, console)
-    if results.all_records:
+    page = write_page(results) if results.all_records else None
+    if page:
         commit_results(results)
-        console.print(f"The page: {write_page(results)}")
+    show_results(results, console)
+    if page:
+        console.print(f"The page: {page}")

@@ -199,6 +199,18 @@ class Task:
     """How long it will take, from earlier experiments."""
 
 
+def counts(record: Record, table: Table, experiment: Experiment, code: str) -> bool:
+    """Whether a record of the experiment's name is one of its row.
+
+    Where the value of a grid is the configuration's own, the name does not tell it: measured under
+    another configuration, it may have been another value.
+    """
+    grid = table.grid
+    if grid is None or experiment.method != grid.method:
+        return True
+    return record.code == code or grid.parameter in dict(experiment.overrides)
+
+
 def tasks(table: Table, chosen: Sequence[Cell], store: Store, revision: str) -> list[Task]:
     """Each experiment once, seed by seed, so that the table is soon whole."""
     depth = max((len(cell.experiments) for cell in chosen), default=0)
@@ -208,6 +220,8 @@ def tasks(table: Table, chosen: Sequence[Cell], store: Store, revision: str) -> 
     for experiment in dict.fromkeys(ordered):
         code = experiment.code(revision)
         record = store.find(experiment.name, table.details, code)
+        if record and not counts(record, table, experiment, code):
+            record = None
         found.append(
             Task(
                 experiment,

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from dacr.errors import UserError
 
 SCRATCH = Path(".dacr/paper")
 RESULTS = Path("reports/paper")
+LARGE = ("embedding",)
 FACTS = ("row", "label", "split", "method", "seed", "experiment", "revision", "code", "seconds")
 
 
@@ -119,7 +122,7 @@ class Store:
     def failure(self, name: str) -> str | None:
         """Why the experiment did not end the last time."""
         path = self.scratch / "failed" / name
-        return path.read_text(encoding="utf-8").strip() if path.exists() else None
+        return path.read_text("utf-8", "replace").strip() if path.exists() else None
 
 
 # -- committed results ------------------------------------------------------------------------
@@ -165,36 +168,48 @@ def _one_a_line(table: str, benchmark: str, facts: dict[str, dict[str, Any]]) ->
 
 
 def _csv_line(row: Sequence[Any]) -> str:
-    from io import StringIO
-
     buffer = StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(row)
     return buffer.getvalue()
 
 
 def _facts(record: Record, details: Sequence[str]) -> dict[str, Any]:
-    """All of a record but its numbers, which are in the CSV alone."""
+    """All of a record but its numbers, which are in the CSV alone.
+
+    Details that the table does not show serve another table; those of t-SNE are large.
+    """
     content = record.model_dump(exclude={"metrics", "name"})
-    return content | {"details": {name: record.details[name] for name in details}}
+    kept = {k: v for k, v in record.details.items() if k in details or k not in LARGE}
+    return content | {"details": kept}
 
 
 def read_results(path: Path) -> list[Record]:
     """What ``write_results`` wrote; ``path`` is the JSON file, the CSV lies beside it."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))["experiments"]
-        with path.with_suffix(".csv").open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        numbers = {row["experiment"]: _numbers(row) for row in rows}
+        numbers = {row["experiment"]: _numbers(row) for row in _rows(path.with_suffix(".csv"))}
         return [
             Record.model_validate({**own, "name": name, "metrics": numbers[name]})
             for name, own in facts.items()
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{path.with_suffix('')}.csv and .json are damaged ({reason}); restore both from git"
         ) from None
 
 
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The lines of a CSV that is whole: one that was cut would give a part of a number."""
+    text = path.read_text(encoding="utf-8")
+    header, *lines = csv.reader(StringIO(text, newline=""))
+    if not text.endswith("\n") or any(len(line) != len(header) for line in lines):
+        raise ValueError("a line of the CSV is not whole")
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
 def _numbers(row: dict[str, str]) -> dict[str, float]:
-    return {name: float(text) for name, text in row.items() if name not in FACTS and text}
+    numbers = {name: float(text) for name, text in row.items() if name not in FACTS and text}
+    if not all(map(math.isfinite, numbers.values())):
+        raise ValueError(f"{row['experiment']} has a number that is none")
+    return numbers

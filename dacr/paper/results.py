@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dacr.paper.plan import Experiment, experiment_of
-from dacr.paper.records import Record, Store, write_results
+from dacr.paper.plan import counts, experiment_of
+from dacr.paper.records import Record, Store, read_results, results_path, write_results
 from dacr.paper.repository import head
-from dacr.paper.spec import Grid, Paper, Row, Table
+from dacr.paper.spec import Paper, Row, Table
 
 Cells = dict[tuple[str, str], list[Record]]
 """(row, split) → its experiments, one a seed"""
@@ -137,29 +137,29 @@ def deviation(values: list[float]) -> float | None:
 
 def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Results:
     """Everything that was measured for the table, whichever command asked for it."""
-    rows = paper.rows(table, benchmark)
+    rows, revision = paper.rows(table, benchmark), head()
     found: Cells = {}
     older: set[str] = set()
     for split in table.splits:
         for key, row in rows.items():
             experiment = experiment_of(table, row, benchmark, split, seed=0)
-            code = experiment.code(head())
+            code = experiment.code(revision)
             own = store.of_stem(experiment.stem, table.details, code)
-            if table.grid and _is_default(experiment, row, table.grid):
-                own = [record for record in own if record.code == code]
-            found[key, split] = own
-            older |= {record.name for record in own if record.code != code}
+            found[key, split] = [r for r in own if counts(r, table, experiment, code)]
+            older |= {record.name for record in found[key, split] if record.code != code}
     reference = paper.reference(table, benchmark)
     return Results(paper, table, benchmark, rows, reference, found, frozenset(older))
 
 
-def _is_default(experiment: Experiment, row: Row, grid: Grid) -> bool:
-    """Its value is the configuration's own, so that its name does not tell the value.
-
-    Measured under another configuration it may have had another one, and belong to another row.
-    """
-    return grid.parameter in row.overrides and grid.parameter not in dict(experiment.overrides)
-
-
 def commit_results(results: Results) -> None:
-    write_results(results.table.name, results.benchmark, results.measured, results.table.details)
+    """Write what was found, and keep what the files have beyond it.
+
+    A row that left the table, or that other code measured, is not shown; it was measured all the
+    same.
+    """
+    table, benchmark = results.table.name, results.benchmark
+    path = results_path(table, benchmark, "json")
+    shown = {record.name for _, _, record in results.measured}
+    before = read_results(path) if path.exists() else []
+    others = [("", "", record) for record in before if record.name not in shown]
+    write_results(table, benchmark, [*results.measured, *others], results.table.details)

@@ -107,7 +107,7 @@ def keep(outcome: Outcome, store: Store) -> Outcome:
     if outcome.record is not None:
         try:
             adopt(outcome, store.scratch)
-        except UserError as error:  # another git process holds a lock, say
+        except (UserError, OSError) as error:  # another git process holds a lock, say
             reason = f"done, but its commit could not be brought home: {error}"
             kept = replace(outcome, record=None, error=reason)
     if kept.record is None:
@@ -119,13 +119,14 @@ def keep(outcome: Outcome, store: Store) -> Outcome:
 
 def adopt(outcome: Outcome, scratch: Path) -> None:
     """Bring the experiment's commit into this repository, in place of an older one of its name."""
-    refs = git("for-each-ref", "--format=%(refname)", "refs/exps").split()
-    for ref in refs:
-        if ref.endswith(f"/{outcome.name}"):
-            git("update-ref", "-d", ref)
     bundle = scratch / "adopted.bundle"
-    bundle.write_bytes(outcome.bundle)
+    scratch.mkdir(parents=True, exist_ok=True)
     try:
+        bundle.write_bytes(outcome.bundle)
         git("fetch", "--quiet", "--no-tags", str(bundle.resolve()), "+refs/exps/*:refs/exps/*")
+        brought = git("bundle", "list-heads", str(bundle.resolve())).split()
     finally:
-        bundle.unlink()
+        bundle.unlink(missing_ok=True)
+    for ref in git("for-each-ref", "--format=%(refname)", "refs/exps").split():
+        if ref.endswith(f"/{outcome.name}") and ref not in brought:
+            git("update-ref", "-d", ref)
