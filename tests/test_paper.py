@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -17,8 +19,16 @@ from rich.console import Console
 from dacr.config import load_params
 from dacr.errors import UserError
 from dacr.paper import repository
-from dacr.paper.charts import COLOURS, arrival_grid, mean
-from dacr.paper.page import render, with_code
+from dacr.paper.charts import (
+    COLOURS,
+    WIDTH,
+    MarkedBar,
+    arrival_grid,
+    colour_of,
+    marked_bars,
+    mean,
+)
+from dacr.paper.page import _leading_row, render, with_code
 from dacr.paper.plan import (
     Choice,
     Experiment,
@@ -33,7 +43,7 @@ from dacr.paper.plan import (
 from dacr.paper.records import Record, Store, _facts, read_results, write_results
 from dacr.paper.results import Results, commit_results, deviation, results_of
 from dacr.paper.spec import Paper, load_paper, load_table
-from dacr.paper.terminal import beside, scale, show_plan, show_results, where
+from dacr.paper.terminal import beside, scale, show_plan, show_results, signed, where
 from dacr.paper.worker import by_arrival
 from stages.params import compose
 from tests.chromium import Chromium, executable
@@ -290,7 +300,7 @@ def test_seeds_are_a_number_or_a_list() -> None:
     assert parse_seeds(None, known) == []
     assert parse_seeds("2", known) == [1993, 1994]
     assert parse_seeds("11,12,11", known) == [11, 12]
-    for wrong in ("0", "4", "x", "-1", "1,x", ",", "1,-2"):
+    for wrong in ("0", "4", "x", "-1", "1,x", ",", "1,-2", "4294967296,"):
         with pytest.raises(UserError, match="--seeds"):
             parse_seeds(wrong, known)
 
@@ -430,11 +440,109 @@ def test_means_spreads_and_gains(paper: Paper, store: Store) -> None:
     assert (number.mean, number.seeds) == (82.0, 2)
     assert number.deviation == pytest.approx(8**0.5)
     assert number.gain == pytest.approx(14.0)  # on seed 2, which both have
-    assert number.gain_seeds == 1
+    assert (number.gain_seeds, number.gain_deviation) == (1, None)
     assert number.paper == 84.03
     assert number.paper_gain == pytest.approx(84.03 - 74.87)
     assert number.difference == pytest.approx(82.0 - 84.03)
     assert deviation([5.0]) is None
+    add("der", 1, 68.0)
+    results = results_of(paper, paper.table("main"), "icifar20", store)
+    number = results.number("der_dacr", "nd", AVERAGE)
+    assert (number.gain, number.gain_deviation) == (13.0, pytest.approx(2**0.5))
+    assert signed(number.gain, 2, number.gain_deviation) == "+13.00 ± 1.41"
+
+
+def test_settings_that_are_not_the_papers_are_said(paper: Paper, store: Store) -> None:
+    mini, real = (fill(paper, store, "seeds", name) for name in (MINI, "icifar20"))
+    assert "loss.eta 0 (paper 0.1)" in mini.other_settings
+    assert "mixture.prior empirical (paper uniform)" in mini.other_settings
+    assert "loss.eta 0 (paper 0.1)" in render(mini)
+    assert (real.other_settings, real.comparable) == ([], True)
+    assert "Settings that are not" not in render(real)
+    changed = replace(real)
+    changed.__dict__["other_settings"] = ["train.epochs 1 (paper 200)"]
+    assert changed.number("der_dacr", "nd", AVERAGE).difference is None
+
+
+def test_the_headline_is_the_benchmarks_own_setting_and_not_the_best(
+    paper: Paper, store: Store
+) -> None:
+    leading = {}
+    for table in ("main", "ablation", "departures", "delta", "memory", "components"):
+        results = fill(paper, store, table)
+        split = results.table.splits[0]
+        leading[table] = _leading_row(results, split, results.table.metrics[0])
+    assert leading == {
+        "main": "der_dacr", "ablation": "bilevel", "departures": "ours",
+        "delta": "0.5", "memory": "50", "components": "10",
+    }  # fmt: skip
+
+
+def test_a_method_has_its_colour_in_every_table(paper: Paper, store: Store) -> None:
+    for table in paper.tables:
+        results = results_of(paper, paper.table(table), MINI, store)
+        own = {key: colour_of(results, key) for key in results.rows}
+        for key, row in results.rows.items():
+            if row.overrides.keys() == {"method"}:
+                assert own[key] == COLOURS[row.method]
+        assert len(set(own.values())) == len(own)
+
+
+def test_values_of_bars_stand_in_columns() -> None:
+    rows = [MarkedBar("a", 10.0, None, 90.0, 1), MarkedBar("b", 0.5, 0.1, None, 2)]
+    chart = ElementTree.fromstring(marked_bars(rows, label="", digits=3))
+    texts = {e.text: float(e.attrib["x"]) for e in chart.iter("text")}
+    assert texts["10.000"] == texts["0.500"] == texts["measured"]
+    assert texts["90.000"] == texts["–"] == texts["◇ paper"] == WIDTH
+    furthest = max(float(e.attrib["x"]) + float(e.attrib["width"]) for e in chart.iter("rect"))
+    assert furthest < texts["measured"] - 40
+    alone = marked_bars(rows[1:], label="", digits=3)
+    assert "paper" not in alone
+
+
+def test_what_others_wrote_is_no_markup(paper: Paper, store: Store) -> None:
+    table = paper.table("purity")
+    chosen = cells(paper, table, MINI, Choice())
+    (name,) = (experiment.name for cell in chosen for experiment in cell.experiments)
+    (store.scratch / "failed").mkdir(parents=True)
+    (store.scratch / "failed" / name).write_bytes(b"no [/data/x] [type=int] \xff")
+    console = Console(record=True, width=200)
+    show_plan(tasks(table, chosen, store, repository.head()), None, 1, console)
+    assert "no [/data/x] [type=int] \ufffd" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"details": ["accuracy_by_sesion"]}, "details"),
+        ({"grid": {"parameter": "p", "symbol": "p", "method": "m", "values": {}}}, "`default`"),
+    ],
+)
+def test_a_table_that_cannot_work_is_one_line(
+    tmp_path: Path, content: dict[str, object], words: str
+) -> None:
+    path = tmp_path / "own.yaml"
+    own = {"title": "t", "splits": ["nd"], "metrics": [FINAL]}
+    path.write_text(yaml.safe_dump(own | content))
+    with pytest.raises(UserError, match=words):
+        load_table(path)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("host: mixture", "host: mixtrue", "'mixtrue', the host of reduction, is no row"),
+        ("{method: der}", "{seed: 1}", "the overrides of row none name no method"),
+    ],
+)
+def test_a_row_that_cannot_work_is_one_line(
+    tmp_path: Path, right: str, wrong: str, words: str
+) -> None:
+    shutil.copytree("conf", tmp_path / "conf")
+    table = tmp_path / "conf/paper/ablation.yaml"
+    table.write_text(table.read_text().replace(right, wrong))
+    with pytest.raises(UserError, match=words):
+        load_paper(tmp_path / "conf")
 
 
 def test_settings_are_compared_on_the_seeds_that_all_have(paper: Paper, store: Store) -> None:

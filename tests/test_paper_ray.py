@@ -473,6 +473,12 @@ def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.Monke
     assert "remote" in third["error"], log
 
 
+def test_a_cache_at_the_same_path_is_not_the_same_cache(tmp_path: Path) -> None:
+    mark = ray_engine.leave_mark(tmp_path / "cache")
+    assert mark.parent == tmp_path / "cache"
+    assert mark != ray_engine.leave_mark(tmp_path / "cache")  # another project's, another sweep's
+
+
 def test_a_git_remote_has_an_address_that_a_node_understands(tmp_path: Path) -> None:
     project = tmp_path / "project"
     for folder in (project, tmp_path / "team.git"):

@@ -438,9 +438,12 @@ def test_stacked_bars_stand_on_each_other() -> None:
 def test_scatter_keeps_shape_and_colour_of_absent_groups() -> None:
     groups = [("gone", []), ("here", [(0.0, 0.0), (2.0, 0.0), (2.0, 1.0)])]
     (path,) = _elements(scatter(groups, label=""), "path")
+    many = scatter([(str(i), [(float(i), 0.0)]) for i in range(COLOURS)], label="")
+    shapes = {(p.attrib["class"], p.attrib["d"].partition("m")[2]) for p in _elements(many, "path")}
+    assert len(shapes) == COLOURS, "groups can be told apart without colours"
     assert path.attrib["style"] == "color:var(--c1)"
     (ax, ay), (bx, by), (cx, cy) = (
-        (float(x), float(y)) for x, y in re.findall(r"M(\S+) (\S+?)h0", path.attrib["d"])
+        (float(x), float(y)) for x, y in re.findall(r"M(\S+) (\S+?)m", path.attrib["d"])
     )
     assert (bx - ax, by - ay) == (pytest.approx(2 * (cy - by), abs=2), 0)
     assert cx == bx

@@ -54,14 +54,12 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from dacr.paper.repository import require_project
     from dacr.paper.spec import load_paper
-    from dacr.paper.terminal import show_list
+    from dacr.paper.terminal import console_of, show_list
 
     require_project()
-    paper, console = load_paper(), Console()
+    paper, console = load_paper(), console_of()
     match arguments.verb:
         case "list":
             show_list(paper, console)
@@ -90,7 +88,7 @@ def _words(text: str | None, option: str) -> list[str]:
     """The words between commas; none without the option, which means all."""
     from dacr.errors import UserError
 
-    words = [word for word in (text or "").split(",") if word]
+    words = [stripped for word in (text or "").split(",") if (stripped := word.strip())]
     if text is not None and not words:
         raise UserError(f"{option} names nothing; leave it out for all")
     return words
@@ -131,14 +129,17 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
         else:
             engine = _engine(paper, arguments, revision, lock)
             console.print(summary(planned, arguments.redo, engine.jobs))
+            console.print(f"What they say meanwhile is in {SCRATCH}/logs.")
             orders = [order_of(task, revision) for task in waiting]
             failed = sweep(engine, orders, store, Narrator(len(orders), console)).failed
     _show(paper, table.name, arguments.benchmark, console)
     if failed:
         for name, error in failed.items():
-            console.print(f"failed: {name}: {error} (log: {SCRATCH}/logs/{name}.log)")
+            line = f"failed: {name}: {error} (log: {SCRATCH}/logs/{name}.log)"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        again = "the same command" + " without --redo" * bool(arguments.redo)
         raise UserError(
-            f"{len(failed)} of {len(waiting)} experiments failed; the same command runs only them"
+            f"{len(failed)} of {len(waiting)} experiments failed; {again} runs only them"
         )
 
 

@@ -2,8 +2,8 @@
 
 Colours are CSS classes and ``currentColor``, so that a chart follows the page into dark mode; every
 mark carries its numbers in a ``<title>``. A line can be told from the others without its colour, by
-its dashes and the shape of its marks. All text passes through ``Markup.format``, which escapes it:
-names come from user data.
+its dashes and the shape of its marks; so can a group of dots, by their shape, full or hollow. All
+text passes through ``Markup.format``, which escapes it: names come from user data.
 """
 
 from __future__ import annotations
@@ -75,8 +75,15 @@ def _mark(colour: int, x: float, y: float, title: str | None = None) -> Markup:
 
 
 def swatch(colour: int) -> Markup:
-    """What a legend shows of an area or a dot."""
+    """What a legend shows of an area."""
     return Markup('<span class="swatch" style="{}"></span>').format(paint(colour))
+
+
+def dot(colour: int) -> Markup:
+    """What a legend shows of a group of dots."""
+    frame = Markup('<svg class="swatch dot" width="{0}" height="{0}" aria-hidden="true">{1}</svg>')
+    middle = KEY_HEIGHT / 2
+    return frame.format(KEY_HEIGHT, _dots(colour, [(middle, middle)]))
 
 
 def key(colour: int) -> Markup:
@@ -261,17 +268,22 @@ def ranked_bars(rows: Sequence[tuple[str, float, bool]], *, label: str) -> Marku
 def scatter(
     groups: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, label: str, size: float = WIDTH
 ) -> Markup:
-    """Points in the plane without axes, a colour a group.
-
-    All points of a group are one path of zero-length strokes with round caps: a few bytes each.
-    """
+    """Points in the plane without axes; a group is one path, with a colour and shape of its own."""
     points = [point for _, own in groups for point in own]
     lows, highs = ([f(p[axis] for p in points) for axis in (0, 1)] for f in (min, max))
     scale = (size - 32) / (max(high - low for low, high in zip(lows, highs, strict=True)) or 1.0)
     shift = [size / 2 - scale * (low + high) / 2 for low, high in zip(lows, highs, strict=True)]
-    body = []
-    for colour, (name, own) in enumerate(groups):
-        dots = "".join(f"M{x * scale + shift[0]:.0f} {y * scale + shift[1]:.0f}h0" for x, y in own)
-        path = Markup('<path class="dots" style="{}" d="{}"><title>{}</title></path>')
-        body += [path.format(paint(colour), dots, name)] if own else []
+    body = [
+        _dots(colour, [(x * scale + shift[0], y * scale + shift[1]) for x, y in own], name)
+        for colour, (name, own) in enumerate(groups)
+        if own
+    ]
     return drawing(label, body, size, size)
+
+
+def _dots(colour: int, places: Sequence[tuple[float, float]], title: str = "") -> Markup:
+    shape, odd = look(colour)
+    path = Markup('<path class="{}" style="{}" d="{}">{}</path>')
+    says = Markup("<title>{}</title>").format(title) if title else ""
+    marks = "".join(f"M{x:.0f} {y:.0f}{shape}" for x, y in places)
+    return path.format("dots hollow" if odd else "dots", paint(colour), marks, says)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from dacr.evaluation.charts import Line, key, line_chart, swatch
+from dacr.evaluation.charts import Line, dot, key, line_chart, swatch
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,13 @@ class Figure:
 
 
 def legend_of(names: Iterable[str]) -> list[tuple[Markup, str]]:
-    """Of areas or dots, which have the palette's colours in turn."""
+    """Of areas, which have the palette's colours in turn."""
     return [(swatch(colour), name) for colour, name in enumerate(names)]
+
+
+def dot_legend(names: Iterable[str]) -> list[tuple[Markup, str]]:
+    """Of groups of dots, which have the palette's colours and shapes in turn."""
+    return [(dot(colour), name) for colour, name in enumerate(names)]
 
 
 def line_legend(lines: Iterable[Line]) -> list[tuple[Markup, str]]:

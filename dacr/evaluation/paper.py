@@ -77,7 +77,7 @@ def _reason(
         return "; ".join([f"{embedded}not in the paper", *_other_kinds(benchmark)])
     if not in_paper:
         return "this split is not in the paper"
-    different = _other_data(benchmark) + _other_settings(paper, params)
+    different = _other_data(benchmark) + other_settings(paper, params, name)
     return "; ".join(different) or None
 
 
@@ -100,9 +100,9 @@ def _other_data(benchmark: dict[str, Any]) -> list[str]:
     ]
 
 
-def _other_settings(paper: Paper, params: dict[str, Any]) -> list[str]:
-    """The parameters that differ from what the paper says."""
-    wanted = paper.settings[params["benchmark"]]
+def other_settings(paper: Paper, params: dict[str, Any], benchmark: str) -> list[str]:
+    """The parameters that differ from what the paper says for one of its benchmarks."""
+    wanted = paper.settings[benchmark]
     if params["method"].endswith("_dacr"):
         wanted = wanted | paper.settings_of_ours
     found = {key: _lookup(params, key) for key in wanted}

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dacr.evaluation.charts import COLOURS, scatter
-from dacr.evaluation.figures import Cell, Figure, Grid, by_session, grid_of, legend_of
+from dacr.evaluation.figures import Cell, Figure, Grid, by_session, dot_legend, grid_of
 
 MOST_CLASSES_IN_A_GRID = 25
 
@@ -140,4 +140,4 @@ def _scatter(
     ]
     chart = scatter(groups, label=f"t-SNE of test images. {caption}", size=size)
     # More groups than colours share them, and a legend would not tell them apart.
-    return Figure(chart, caption, legend_of(names) if len(names) <= COLOURS else [])
+    return Figure(chart, caption, dot_legend(names) if len(names) <= COLOURS else [])

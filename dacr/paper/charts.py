@@ -19,7 +19,8 @@ from dacr.evaluation.charts import (
     scatter,
     ticks,
 )
-from dacr.evaluation.figures import Cell, Figure, Grid, grid_of, legend_of, line_legend
+from dacr.evaluation.figures import Cell, Figure, Grid, dot_legend, grid_of, line_legend
+from dacr.evaluation.headline import decimals
 from dacr.paper.results import Results
 
 # A host and its 'w/ ours' have colours that are near each other: UCIR's are two blues, GeoDL's two
@@ -28,15 +29,25 @@ COLOURS = {
     "replay": 5, "icarl": 4, "eeil": 3, "meta_dr": 10,
     "ucir": 9, "ucir_dacr": 0, "geodl": 7, "geodl_dacr": 2, "der": 11, "der_dacr": 8,
 }  # fmt: skip
-OTHER_ROWS = (11, 10, 2, 0, 8, 6, 7, 4, 3, 9, 5)  # six shapes of marks before one comes again
+OTHER_ROWS = (10, 2, 0, 6, 7, 4, 3, 9, 5, 1, 11, 8)
 MEASURED, PAPER = 8, 5
+SINGLE = (0, 1, 3, 5, 7)  # the classes that the paper's figures show alone
 LABEL, LINE = 24, 13.0  # of a bar's label: characters a line, and from line to line
+COLUMN = 58.0  # of values beside bars
 
 
 def colour_of(results: Results, row: str) -> int:
-    if row in COLOURS:
-        return COLOURS[row]
-    return OTHER_ROWS[list(results.rows).index(row) % len(OTHER_ROWS)]
+    """A method's own colour where the row is nothing but the method; of the others one each."""
+    plain = {
+        key: COLOURS[own.method]
+        for key, own in results.rows.items()
+        if own.method in COLOURS and len(own.overrides) == 1
+    }
+    if row in plain:
+        return plain[row]
+    left = [colour for colour in OTHER_ROWS if colour not in plain.values()]
+    others = [key for key in results.rows if key not in plain]
+    return left[others.index(row) % len(left)]
 
 
 def curve(results: Results, row: str, split: str, detail: str) -> list[float] | None:
@@ -113,26 +124,34 @@ def bars(results: Results, split: str, metric: str) -> Figure | None:
     if any(row.paper is not None for row in rows):
         of = results.paper.benchmark_name(results.reference or "")
         caption += f" The diamonds are the paper's, of {of}."
-    return Figure(marked_bars(rows, label=caption), caption, [])
+    return Figure(marked_bars(rows, label=caption, digits=decimals(metric)), caption, [])
 
 
-def marked_bars(rows: Sequence[MarkedBar], *, label: str) -> Markup:
-    """Horizontal bars from zero; values below zero grow to the left."""
+def marked_bars(rows: Sequence[MarkedBar], *, label: str, digits: int) -> Markup:
+    """Horizontal bars from zero; values below zero grow to the left. The values stand in columns
+    at the right, so that none is read as that of a mark that happens to be near."""
     labels = [_lines(row.name) for row in rows]
-    step, names, foot = 26.0 if max(map(len, labels)) == 1 else 34.0, 168.0, 26.0
+    step, names, head, foot = 26.0 if max(map(len, labels)) == 1 else 34.0, 168.0, 18.0, 26.0
+    columns = ["measured"] + ["◇ paper"] * any(row.paper is not None for row in rows)
+    places = [WIDTH - COLUMN * i for i in reversed(range(len(columns)))]
     ends = [end for row in rows for end in row.ends()]
     axis = ticks(min(0.0, *ends), max(0.0, *ends))
-    scale = (WIDTH - names - 60) / (axis[-1] - axis[0])
+    scale = (WIDTH - names - COLUMN * len(columns) - 8) / (axis[-1] - axis[0])
 
     def x(value: float) -> float:
         return names + scale * (value - axis[0])
 
-    height = step * len(rows)
-    grid = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1:.1f}"/>')
-    body = [grid.format(x(t), height) for t in axis]
+    height = head + step * len(rows)
+    grid = Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>')
+    body = [grid.format(x(t), head, height) for t in axis]
     body += [label_at(x(t), height + 16, number(t), "tick mid") for t in axis]
+    body += [label_at(at, 11, name, "tick end") for at, name in zip(places, columns, strict=True)]
     for i, (row, lines) in enumerate(zip(rows, labels, strict=True)):
-        middle = (i + 0.5) * step
+        middle = head + (i + 0.5) * step
+        values = [(row.value, "value end"), (row.paper, "tick end")][: len(places)]
+        for at, (value, css) in zip(places, values, strict=True):
+            text = "–" if value is None else f"{value:.{digits}f}"
+            body.append(label_at(at, middle + 4, text, css))
         first = middle + 4 - LINE / 2 * (len(lines) - 1)
         body += [
             label_at(names - 8, first + LINE * j, line, "tick end") for j, line in enumerate(lines)
@@ -158,8 +177,6 @@ def _bar(row: MarkedBar, y: float, x: Callable[[float], float]) -> Iterable[Mark
         if row.spread:
             whisker = Markup('<path class="whisker" d="M{:.1f} {:.1f}H{:.1f}"/>')
             yield whisker.format(x(row.value - row.spread), y + 11, x(row.value + row.spread))
-        end = max(right, x(row.value + (row.spread or 0.0)), x(row.paper or 0.0) + 6)
-        yield label_at(end + 6, y + 16, f"{row.value:.2f}", "value")
     if row.paper is not None:
         diamond = Markup(
             '<path class="diamond" d="M{0:.1f} {1:.1f}l6 6l-6 6l-6 -6z"><title>{2}</title></path>'
@@ -263,7 +280,7 @@ def embeddings(results: Results, split: str) -> list[tuple[str, list[Figure]]]:
         return []
     points = records[0].details["embedding"]
     classes, domains = (records[0].data[key] for key in ("classes", "domains"))
-    single = [(c, "domain", domains) for c in classes[:2]]
+    single = [(classes[i], "domain", domains) for i in SINGLE if i < len(classes)]
     views = [(None, "class", classes), (None, "domain", domains), *single]
     return [
         (
@@ -290,4 +307,4 @@ def _cloud(
     caption = f"Session {session}"
     if not rows:
         return Figure(drawing(caption, [], 240, 240), f"{caption}: not seen yet", [])
-    return Figure(scatter(groups, label=caption, size=240), caption, legend_of(names))
+    return Figure(scatter(groups, label=caption, size=240), caption, dot_legend(names))

@@ -23,6 +23,7 @@ from dacr.paper.terminal import (
     duration,
     number_cells,
     scale,
+    settings,
     signed,
     spread,
     where,
@@ -59,17 +60,14 @@ class Card:
 
 
 def blocks(results: Results) -> list[Block]:
-    name = results.reference and results.paper.benchmark_name(results.reference)
-    same = results.reference == results.benchmark
-    gains = any(row.host for row in results.rows.values())
     return [
         Block(
             f"{split.upper()}, {words(metric)}",
-            columns(gains, name, same),
+            columns(results),
             [
                 Line(
                     row.label,
-                    number_cells(results.number(key, split, metric), metric, gains, name, same),
+                    number_cells(results, results.number(key, split, metric), metric),
                     results.records[key, split],
                 )
                 for key, row in results.rows.items()
@@ -88,13 +86,14 @@ def cards(results: Results) -> list[Card]:
 
 
 def _leading_row(results: Results, split: str, metric: str) -> str | None:
-    """Of a grid the best value; else the last row, of those that the paper has if there are any."""
-    means = {key: results.number(key, split, metric) for key in results.rows}
-    measured = [key for key, own in means.items() if own.mean is not None]
-    if results.table.grid and measured:
-        return max(measured, key=lambda key: means[key].mean or 0.0)
-    known = [key for key in measured if means[key].paper is not None]
-    leading = known or measured
+    """The last row that is a method as the benchmark configures it; else the last one.
+
+    Not the best: of many settings the best on test images is so by chance, too.
+    """
+    numbers = {key: results.number(key, split, metric) for key in results.rows}
+    measured = [key for key, own in numbers.items() if own.mean is not None]
+    plain = [key for key in measured if key in results.plain]
+    leading = plain or measured
     return leading[-1] if leading else None
 
 
@@ -105,7 +104,7 @@ def _card(results: Results, row: str, split: str, metric: str) -> Card:
         theirs = None if own.paper_gain is None else signed(own.paper_gain, digits)
         title = f"{split.upper()}: {label} over {results.rows[host].label}"
         meaning = f"{words(metric)}, {_seeds(own.gain_seeds)}"
-        return Card(title, signed(own.gain, digits), meaning, theirs)
+        return Card(title, signed(own.gain, digits, own.gain_deviation), meaning, theirs)
     theirs = None if own.paper is None else spread(own.paper, own.paper_deviation, digits)
     text = spread(own.mean, own.deviation, digits)
     return Card(f"{split.upper()}: {label}", text, f"{words(metric)}, {_seeds(own.seeds)}", theirs)
@@ -168,10 +167,13 @@ def render(results: Results) -> str:
         own_style=Markup((OWN / "paper.css").read_text(encoding="utf-8")),
         measured=sum(bool(own) for own in results.records.values()),
         cells=cells,
-        facts=[scale(results), where(results), beside(results)],
+        facts=[scale(results), where(results), *settings(results)],
+        beside=beside(results),
+        gains=results.has_gains,
+        unshared=len(results.measured) - sum(map(len, results.records.values())),
         blocks=blocks(results),
         cards=cards(results),
-        reference=results.reference and results.paper.benchmark_name(results.reference),
+        reference=results.reference_name,
         figures=[own for split in table.splits if (own := figures(results, split))],
         maps=maps(results),
         clouds=clouds(results),

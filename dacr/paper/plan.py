@@ -171,12 +171,12 @@ def parse_seeds(text: str | None, known: Sequence[int]) -> list[int]:
     if text is None:
         return []
     try:
-        numbers = [int(word) for word in text.split(",") if word]
+        numbers = [int(word) for word in text.split(",") if word.strip()]
     except ValueError:
         raise UserError(f"--seeds {text}: give a number of seeds, or seeds with commas") from None
     if "," in text:
-        if not numbers or min(numbers) < 0:
-            raise UserError(f"--seeds {text}: seeds are numbers of at least 0")
+        if not numbers or not all(0 <= number < 2**32 for number in numbers):
+            raise UserError(f"--seeds {text}: seeds are numbers from 0 to 2³² − 1")
         return list(dict.fromkeys(numbers))
     if not numbers or not 1 <= numbers[0] <= len(known):
         raise UserError(

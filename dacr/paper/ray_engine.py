@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -56,14 +57,14 @@ class RayEngine:
 
     def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]:
         ray, project = self._ray, self.project
-        project.cache.mkdir(parents=True, exist_ok=True)  # a node that sees it shares it
+        mark = leave_mark(project.cache)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
         task = ray.remote(
             num_cpus=self.needs.cpus, num_gpus=self.needs.gpus, max_retries=self.needs.retries,
             retry_exceptions=[ChildProcessError],
         )(perform_on_node)  # fmt: skip
         bundle = ray.put(project_bundle(project.root))
-        common = (bundle, project.revision, str(project.cache), self._push)
+        common = (bundle, project.revision, str(mark), self._push)
         waiting = {task.remote(asdict(order), *common): order for order in orders}
         try:
             while waiting:
@@ -72,6 +73,7 @@ class RayEngine:
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
+            mark.unlink(missing_ok=True)
 
     def _outcome(self, reference: Any, order: Order) -> Outcome:
         """What a task gave back, its log beside those of local experiments."""
@@ -141,6 +143,17 @@ def address_of(remote: str, root: Path) -> str:
     return str(folder.resolve()) if folder.is_dir() else address
 
 
+def leave_mark(cache: Path) -> Path:
+    """A file in the cache that no other has: a node that sees it shares the cache.
+
+    The path alone would not tell: a project may lie at the same one on machines that share nothing.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    mark = cache / f"dacr-{uuid.uuid4().hex}"
+    mark.touch()
+    return mark
+
+
 def project_bundle(root: Path) -> bytes:
     """The committed revision with its history, as one file that git can fetch from."""
     with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +166,7 @@ def project_bundle(root: Path) -> bytes:
 
 
 def perform_on_node(
-    order: dict[str, Any], bundle: bytes, revision: str, cache: str, push: str
+    order: dict[str, Any], bundle: bytes, revision: str, mark: str, push: str
 ) -> tuple[str, bytes, str]:
     """An experiment as ``dacr.paper.worker`` does it: (outcome in JSON, its git bundle, its log).
 
@@ -169,12 +182,12 @@ def perform_on_node(
         )
         for file in (outcome, result, log):
             file.unlink(missing_ok=True)
-        shared = os.access(cache, os.W_OK)
+        shared = os.access(mark, os.W_OK)
         place = {
             "clone": str(clone),
             "source": str(code),
             "revision": revision,
-            "cache": cache if shared else str(base / "cache"),
+            "cache": str(Path(mark).parent if shared else base / "cache"),
             "shared": shared,
             "downloads": str(base / "downloads"),
             "log": str(log),

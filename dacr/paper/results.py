@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dacr.paper.plan import counts, experiment_of
+from dacr.evaluation.paper import other_settings
+from dacr.paper.plan import ALWAYS, composed, counts, experiment_of
 from dacr.paper.records import Record, Store, read_results, results_path, write_results
 from dacr.paper.repository import head
 from dacr.paper.spec import Paper, Row, Table
@@ -25,12 +26,13 @@ class Number:
     seeds: int
     gain: float | None
     """Over the row's host, on the seeds that both have."""
+    gain_deviation: float | None
     gain_seeds: int
     paper: float | None
     paper_deviation: float | None
     paper_gain: float | None
     difference: float | None
-    """Ours minus the paper's; None where the paper's number is of another benchmark."""
+    """Ours minus the paper's; None where the paper's number is of another experiment."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,42 @@ class Results:
     found: Cells = field(repr=False)
     older: frozenset[str] = frozenset()
     """The experiments that were measured with other code or settings than the committed ones."""
+    plain: frozenset[str] = frozenset()
+    """The rows that are a method as the benchmark's own configuration has it."""
 
     @cached_property
     def records(self) -> Cells:
         """What is shown: methods with all their seeds, settings of one on those that all have."""
         settings = self.table.grid is not None or isinstance(self.table.rows, dict)
         return on_shared_seeds(self.found) if settings else self.found
+
+    @property
+    def reference_name(self) -> str | None:
+        return None if self.reference is None else self.paper.benchmark_name(self.reference)
+
+    @cached_property
+    def other_settings(self) -> list[str]:
+        """What the benchmark's configuration has that the paper does not, for a host and ours."""
+        if self.reference is None:
+            return []
+        methods = {row.method.endswith("_dacr"): row.method for row in self.rows.values()}
+        found = [
+            words
+            for method in methods.values()
+            for words in other_settings(
+                self.paper, composed(self.benchmark, self.table.splits[0], method), self.reference
+            )
+        ]
+        return list(dict.fromkeys(found))
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the paper's numbers are of the same experiment, so that a difference means it."""
+        return self.reference == self.benchmark and not self.other_settings
+
+    @property
+    def has_gains(self) -> bool:
+        return any(row.host for row in self.rows.values())
 
     @property
     def all_records(self) -> list[Record]:
@@ -75,18 +107,18 @@ class Results:
         own = list(self.values(row, split, metric).values())
         mean = sum(own) / len(own) if own else None
         theirs = self._paper(row, split, metric)
-        same = self.reference == self.benchmark
         gains = self._gains(row, split, metric)
         return Number(
             mean=mean,
             deviation=deviation(own),
             seeds=len(own),
             gain=sum(gains) / len(gains) if gains else None,
+            gain_deviation=deviation(gains),
             gain_seeds=len(gains),
             paper=theirs,
             paper_deviation=self.table.deviation(metric, self.reference or "", split, row),
             paper_gain=self._paper_gain(row, split, metric),
-            difference=minus(mean, theirs) if same else None,
+            difference=minus(mean, theirs) if self.comparable else None,
         )
 
     def _paper(self, row: str, split: str, metric: str) -> float | None:
@@ -140,6 +172,8 @@ def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Resu
     rows, revision = paper.rows(table, benchmark), head()
     found: Cells = {}
     older: set[str] = set()
+    plain: set[str] = set()
+    common = ALWAYS.keys() | table.benchmark_overrides.get(benchmark, {}).keys()
     for split in table.splits:
         for key, row in rows.items():
             experiment = experiment_of(table, row, benchmark, split, seed=0)
@@ -147,8 +181,11 @@ def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Resu
             own = store.of_stem(experiment.stem, table.details, code)
             found[key, split] = [r for r in own if counts(r, table, experiment, code)]
             older |= {record.name for record in found[key, split] if record.code != code}
+            plain |= {key} if dict(experiment.overrides).keys() <= common else set()
     reference = paper.reference(table, benchmark)
-    return Results(paper, table, benchmark, rows, reference, found, frozenset(older))
+    return Results(
+        paper, table, benchmark, rows, reference, found, frozenset(older), frozenset(plain)
+    )
 
 
 def commit_results(results: Results) -> None:

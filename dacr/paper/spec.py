@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from dacr.config import Section, explain
 from dacr.errors import UserError
 
 CONF = Path("conf")
+Detail = Literal[
+    "accuracy_by_session",
+    "purity_by_session",
+    "components_by_session",
+    "accuracy_by_arrival",
+    "embedding",
+]
 Value = bool | int | float | str | list[int]
 Overrides = dict[str, Value]
 Numbers = dict[str, dict[str, dict[str, dict[str | int | float, float]]]]
@@ -44,6 +51,13 @@ class Grid(Section):
     host: str | None = None
     values: dict[str, list[int | float]]
 
+    @field_validator("values")
+    @classmethod
+    def _has_a_default(cls, values: dict[str, list[int | float]]) -> dict[str, list[int | float]]:
+        if "default" not in values:
+            raise ValueError("needs values for `default`")
+        return values
+
     def of(self, benchmark: str) -> list[int | float]:
         return self.values.get(benchmark, self.values["default"])
 
@@ -58,7 +72,9 @@ class Table(Section):
     splits: list[str] = Field(min_length=1)
     metrics: list[str] = Field(min_length=1)
     """The first is the one that charts show."""
-    details: list[str] = Field(default_factory=list)
+    details: list[Detail] = Field(default_factory=list)
+    terminal: list[Detail] = Field(default_factory=list)
+    """The details that the terminal shows as well."""
     rows: Literal["methods"] | list[str] | dict[str, Row] = Field(default_factory=dict)
     grid: Grid | None = None
     benchmark_overrides: dict[str, Overrides] = Field(default_factory=dict)
@@ -195,17 +211,31 @@ def load_paper(conf: Path = CONF) -> Paper:
 
 def _check_rows(paper: Paper, table: Table) -> None:
     """Numbers of rows that do not exist would silently never be shown."""
+    file = f"conf/paper/{table.name}.yaml"
     if isinstance(table.rows, list) and (unknown := set(table.rows) - set(paper.methods)):
-        raise UserError(
-            f"conf/paper/{table.name}.yaml: {unknown.pop()!r} is no method of the paper"
-        )
-    for metric, benchmarks in table.paper.items():
-        for benchmark, splits in benchmarks.items():
-            known = paper.rows(table, benchmark)
-            for split in splits:
-                for row in table.column(metric, benchmark, split):
-                    if row not in known or split not in table.splits:
-                        raise UserError(
-                            f"conf/paper/{table.name}.yaml: the paper's {metric} of {benchmark}, "
-                            f"{split}, {row} belongs to no cell of the table"
-                        )
+        raise UserError(f"{file}: {unknown.pop()!r} is no method of the paper")
+    rows = paper.rows(table, "default")
+    for key, row in rows.items():
+        if "method" not in row.overrides:
+            raise UserError(f"{file}: the overrides of row {key} name no method")
+        if row.host is not None and row.host not in rows:
+            raise UserError(f"{file}: {row.host!r}, the host of {key}, is no row of the table")
+    for numbers in (table.paper, table.spread):
+        for metric, benchmarks in numbers.items():
+            for benchmark, splits in benchmarks.items():
+                _check_cells(paper, table, f"{metric} of {benchmark}", benchmark, splits)
+    for benchmark, own in table.arrival.items():
+        _check_cells(paper, table, f"arrival of {benchmark}", benchmark, own)
+
+
+def _check_cells(
+    paper: Paper, table: Table, what: str, benchmark: str, splits: dict[str, dict[Any, Any]]
+) -> None:
+    known = paper.rows(table, benchmark)
+    for split, own in splits.items():
+        for row in _named(own):
+            if row not in known or split not in table.splits:
+                raise UserError(
+                    f"conf/paper/{table.name}.yaml: the paper's {what}, {split}, {row} belongs to "
+                    "no cell of the table"
+                )

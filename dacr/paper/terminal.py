@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Lines
 
+from dacr.evaluation.figures import Grid
 from dacr.evaluation.headline import decimals
+from dacr.paper.charts import arrival_grids, curve
 from dacr.paper.plan import THREADS, Task, to_run
 from dacr.paper.results import Number, Results
 from dacr.paper.spec import Paper
@@ -17,6 +21,15 @@ from dacr.paper.sweep import Ended
 from dacr.paper.worker import Outcome
 
 NOTHING = "–"
+PIPED = 200  # columns, where nobody has said how many
+
+
+def console_of() -> Console:
+    """As wide as the terminal; into a pipe or a file as wide as lines are, since nothing wraps."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPED
+    return console
 
 
 def words(metric: str) -> str:
@@ -34,7 +47,8 @@ def show_list(paper: Paper, console: Console) -> None:
     lines = Lines("name", "what", "in the paper", "splits", "rows", box=None, pad_edge=False)
     for name, table in paper.tables.items():
         rows = str(len(paper.rows(table, "icifar20")))
-        lines.add_row(name, table.title, table.source or NOTHING, " ".join(table.splits), rows)
+        source = escape(table.source or NOTHING)
+        lines.add_row(name, escape(table.title), source, " ".join(table.splits), rows)
     console.print(lines)
 
 
@@ -42,13 +56,14 @@ def show_plan(planned: Sequence[Task], redo: str | None, jobs: int, console: Con
     """What would run, what is there, and how long it will take."""
     waiting = {task.experiment.name for task in to_run(planned, redo)}
     lines = Lines(box=None, pad_edge=False)
-    for heading in ("experiment", "with", "state", "about"):
+    lines.add_column("experiment", no_wrap=True, overflow="fold")
+    for heading in ("with", "state", "about"):
         lines.add_column(heading, overflow="fold")
     for task in planned:
         state = _state(task, task.experiment.name in waiting)
         about = duration(task.seconds) if task.seconds is not None else NOTHING
         special = " ".join(f"{k}={v}" for k, v in task.experiment.overrides if k != THREADS)
-        lines.add_row(task.experiment.name, special, state, about)
+        lines.add_row(task.experiment.name, escape(special), escape(state), about)
     console.print(lines)
     console.print(summary(planned, redo, jobs))
 
@@ -81,56 +96,86 @@ def summary(planned: Sequence[Task], redo: str | None, jobs: int) -> str:
 def show_results(results: Results, console: Console) -> None:
     table = results.table
     source = table.source or "not in the paper"
-    console.print(f"[bold]{table.title}[/bold] ({source}), on {results.benchmark}")
+    console.print(f"[bold]{escape(table.title)}[/bold] ({escape(source)}), on {results.benchmark}")
     for split in table.splits:
         for metric in table.metrics:
             console.print(_lines(results, split, metric))
-    console.print("\n".join(footnotes(results)), highlight=False)
+        for detail in table.terminal:
+            for lines in _detail(results, split, detail):
+                console.print(lines)
+    console.print("\n".join(footnotes(results)), highlight=False, markup=False)
 
 
 def _lines(results: Results, split: str, metric: str) -> Lines:
-    reference = results.reference and results.paper.benchmark_name(results.reference)
-    same = results.reference == results.benchmark
-    lines = Lines(title=f"{split.upper()}, {words(metric)}", title_justify="left", pad_edge=False)
-    lines.add_column("")
-    numbers = {row: results.number(row, split, metric) for row in results.rows}
-    gains = any(row.host for row in results.rows.values())
-    for name in columns(gains, reference, same):
-        lines.add_column(name, justify="right")
+    lines = _table(f"{split.upper()}, {words(metric)}", columns(results))
     for key, row in results.rows.items():
-        cells = number_cells(numbers[key], metric, gains, reference, same)
-        lines.add_row(row.label, *cells)
+        cells = number_cells(results, results.number(key, split, metric), metric)
+        lines.add_row(escape(row.label), *cells)
     return lines
 
 
-def columns(gains: bool, reference: str | None, same: bool) -> list[str]:
+def _detail(results: Results, split: str, detail: str) -> Iterable[Lines]:
+    """What a page draws, in figures: a curve a row, or a map of classes and domains a row."""
+    if detail == "accuracy_by_arrival":
+        return [_grid(grid) for grid in arrival_grids(results, split)]
+    curves = {key: own for key in results.rows if (own := curve(results, key, split, detail))}
+    if not curves:
+        return []
+    sessions = range(1, 1 + max(map(len, curves.values())))
+    lines = _table(f"{split.upper()}, {words(detail)}", list(map(str, sessions)))
+    digits = decimals(detail)
+    for key, own in curves.items():
+        lines.add_row(escape(results.rows[key].label), *(f"{value:.{digits}f}" for value in own))
+    return [lines]
+
+
+def _grid(grid: Grid) -> Lines:
+    lines = _table(grid.label, grid.columns)
+    for name, cells in grid.rows:
+        lines.add_row(escape(name), *(cell.text if cell else NOTHING for cell in cells))
+    return lines
+
+
+def _table(title: str, names: Sequence[str]) -> Lines:
+    """A table whose first column names the rows; what is too wide is folded and never cut."""
+    lines = Lines(
+        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
+    lines.add_column("", no_wrap=True, overflow="fold")
+    for name in names:
+        lines.add_column(escape(name), justify="right", overflow="fold")
+    return lines
+
+
+def columns(results: Results) -> list[str]:
+    gains = results.has_gains
     names = ["measured", "seeds"] + ["gain"] * gains
-    if reference:
-        names += [f"paper, {reference}"] + ["paper's gain"] * gains + ["difference"] * same
+    if results.reference:
+        names += [f"paper, {results.reference_name}"] + ["paper's gain"] * gains
+        names += ["difference"] * results.comparable
     return names
 
 
-def number_cells(
-    number: Number, metric: str, gains: bool, reference: str | None, same: bool
-) -> list[str]:
-    digits = decimals(metric)
+def number_cells(results: Results, number: Number, metric: str) -> list[str]:
+    digits, gains = decimals(metric), results.has_gains
     cells = [spread(number.mean, number.deviation, digits), str(number.seeds or NOTHING)]
-    cells += [signed(number.gain, digits)] * gains
-    if reference:
+    cells += [signed(number.gain, digits, number.gain_deviation)] * gains
+    if results.reference:
         cells.append(spread(number.paper, number.paper_deviation, digits))
         cells += [signed(number.paper_gain, digits)] * gains
-        cells += [signed(number.difference, digits)] * same
+        cells += [signed(number.difference, digits)] * results.comparable
     return cells
 
 
-def spread(mean: float | None, deviation: float | None, digits: int) -> str:
+def spread(mean: float | None, deviation: float | None, digits: int, sign: str = "") -> str:
     if mean is None:
         return NOTHING
-    return f"{mean:.{digits}f}" + (f" ± {deviation:.{digits}f}" if deviation is not None else "")
+    about = "" if deviation is None else f" ± {deviation:.{digits}f}"
+    return f"{mean:{sign}.{digits}f}{about}"
 
 
-def signed(value: float | None, digits: int) -> str:
-    return NOTHING if value is None else f"{value:+.{digits}f}"
+def signed(value: float | None, digits: int, deviation: float | None = None) -> str:
+    return spread(value, deviation, digits, sign="+")
 
 
 def footnotes(results: Results) -> list[str]:
@@ -138,19 +183,21 @@ def footnotes(results: Results) -> list[str]:
     records = results.all_records
     if not records:
         return ["Nothing was measured yet."]
-    return [scale(results), where(results), beside(results)]
+    return [scale(results), where(results), beside(results), *settings(results)]
 
 
 def scale(results: Results) -> str:
     records = results.all_records
     images = every(_images(record.data) for record in records)
     parts = every(_part(record.setting) for record in records)
+    parts = "" if parts == "all training images" else f"{parts}; "
     setting = {
         key: every(record.setting[key] for record in records)
         for key in ("backbone", "epochs", "batch_size", "memory", "threads")
     }
     return (
-        f"Run: {len(records)} experiments on {results.benchmark}: {images}{parts}; "
+        f"Run: {len(records)} experiment{'s' * (len(records) != 1)} on {results.benchmark}: "
+        f"{images}; {parts}"
         f"{setting['backbone']}, {setting['epochs']} epochs a session, batch "
         f"{setting['batch_size']}, memory {setting['memory']}; "
         f"{setting['threads']} thread{'s' * (setting['threads'] != '1')} an experiment."
@@ -172,9 +219,9 @@ def _images(data: dict[str, Any]) -> str:
 
 
 def _part(setting: dict[str, Any]) -> str:
-    limited = f", {setting['per_pair']} training images a pair" if setting["per_pair"] else ""
-    held = ", evaluated on held-out training images" if setting["validation"] else ""
-    return f"{limited}{held}"
+    count = setting["per_pair"]
+    limited = f"{count} training images a pair" if count else "all training images"
+    return limited + (", evaluated on held-out ones" if setting["validation"] else "")
 
 
 def where(results: Results) -> str:
@@ -201,16 +248,20 @@ def where(results: Results) -> str:
 def beside(results: Results) -> str:
     if results.reference is None:
         return "The paper has no numbers here."
-    name = results.paper.benchmark_name(results.reference)
     if results.reference == results.benchmark:
-        return (
-            "The paper's numbers are of the same benchmark; the report of a run says whether its "
-            "settings are the paper's too."
-        )
+        how = "with its settings" if results.comparable else "with other settings"
+        return f"The paper's numbers are of the same benchmark, {how}."
     return (
-        f"The paper's numbers are those of {name}: other data at another scale. Directions and "
-        "gains may be compared, values may not."
+        f"The paper's numbers are those of {results.reference_name}: other data at another scale. "
+        "Directions and gains may be compared, values may not."
     )
+
+
+def settings(results: Results) -> list[str]:
+    """In what the benchmark's configuration is not the paper's; nothing where it is."""
+    if not results.other_settings:
+        return []
+    return [f"Settings that are not the paper's: {'; '.join(results.other_settings)}."]
 
 
 class Narrator:
