@@ -416,7 +416,7 @@ def test_legends_of_the_page_show_lines_as_their_charts_do(ncd: Path) -> None:
     page = ncd.read_text(encoding="utf-8")
     charts = line_figures(page)
     assert [len(lines) for lines in charts] == [2, 2, 1, 5]  # accuracy, purity, κ, losses
-    assert page.count('class="swatch"') > 2 * 4  # components, memory and t-SNE
+    assert page.count('class="swatch') > 2 * 4  # components, memory and t-SNE
 
 
 def test_stacked_bars_stand_on_each_other() -> None:
