@@ -215,7 +215,7 @@ def _name(location: tuple[str | int, ...]) -> str:
     return ".".join(str(part) for part in location)
 
 
-def explain(error: ValidationError, where: str) -> str:
+def explain(error: ValidationError, where: str, advice: str = RECOMPOSE) -> str:
     """The first thing that is wrong, as one line."""
     first = error.errors(include_url=False)[0]
     name = _name(first["loc"])
@@ -223,10 +223,10 @@ def explain(error: ValidationError, where: str) -> str:
         case "extra_forbidden":
             return f"{where}: unknown parameter {name!r}; remove it or correct its name"
         case "missing":
-            return f"{where}: parameter {name!r} is missing; {RECOMPOSE}"
+            return f"{where}: parameter {name!r} is missing; {advice}"
         case "value_error":
             subject = f"{name} " if name else ""
-            return f"{where}: {subject}{first['msg'].removeprefix('Value error, ')}; {RECOMPOSE}"
+            return f"{where}: {subject}{first['msg'].removeprefix('Value error, ')}; {advice}"
         case _:
             message = first["msg"][:1].lower() + first["msg"][1:]
             return f"{where}: {name}: {message} (it is {first['input']!r})"

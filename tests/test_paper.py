@@ -515,6 +515,7 @@ def test_what_others_wrote_is_no_markup(paper: Paper, store: Store) -> None:
     ("content", "words"),
     [
         ({"details": ["accuracy_by_sesion"]}, "details"),
+        ({"grid": {"parameter": "p"}}, r"'grid.symbol' is missing; the other tables"),
         ({"grid": {"parameter": "p", "symbol": "p", "method": "m", "values": {}}}, "`default`"),
     ],
 )

@@ -17,6 +17,7 @@ from dacr.config import Section, explain
 from dacr.errors import UserError
 
 CONF = Path("conf")
+ADVICE = "the other tables in conf/paper/ show how"
 Detail = Literal[
     "accuracy_by_session",
     "purity_by_session",
@@ -193,7 +194,7 @@ def load_table(path: Path) -> Table:
     try:
         return Table.model_validate({"name": path.stem, **_read(path)})
     except ValidationError as error:
-        raise UserError(explain(error, str(path))) from None
+        raise UserError(explain(error, str(path), ADVICE)) from None
 
 
 def load_paper(conf: Path = CONF) -> Paper:
@@ -203,7 +204,7 @@ def load_paper(conf: Path = CONF) -> Paper:
     try:
         paper = Paper.model_validate({**_read(path), "tables": tables})
     except ValidationError as error:
-        raise UserError(explain(error, str(path))) from None
+        raise UserError(explain(error, str(path), ADVICE)) from None
     for table in tables.values():
         _check_rows(paper, table)
     return paper
