@@ -15,13 +15,13 @@ from dacr.evaluation.headline import UNITS, decimals, format_metric
 from dacr.evaluation.report import page_environment
 from dacr.evaluation.result_sections import percent_range
 from dacr.experiments import (
+    NEVER_RAN,
     Files,
+    as_made,
     differing,
     open_experiment,
-    out_of_date,
     read_lock,
     read_params,
-    recorded_params,
     some,
 )
 
@@ -109,13 +109,12 @@ def compare_experiments(a: str, b: str) -> Comparison:
 
 def read_side(files: Files) -> Side:
     params, lock = read_params(files), read_lock(files)
-    recorded = recorded_params(lock, "report")
     return Side(
         name=files.name,
         params=params,
         metrics=read_metrics(files),
-        images=_checksum(lock, "data/benchmark/benchmark.json"),
-        changed=out_of_date(params, recorded),
+        images=lock.get("evaluate", NEVER_RAN).deps.get("data/benchmark/benchmark.json"),
+        changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
     )
 
 
@@ -136,11 +135,6 @@ def read_metrics(files: Files) -> dict[str, Any]:
     if not sessions:
         raise UserError(f"{METRICS} of {files.name} tells of no session")
     return dict(metrics)
-
-
-def _checksum(lock: dict[str, Any], path: str) -> str | None:
-    deps = lock.get("evaluate", {}).get("deps", [])
-    return next((dep.get("md5") for dep in deps if dep["path"] == path), None)
 
 
 def why_incomparable(a: Side, b: Side) -> list[str]:

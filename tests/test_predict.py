@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import shutil
 import sys
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from dacr.data.packing import pack_image
 from dacr.errors import UserError
 from dacr.prediction.images import find_images, read_image
 from dacr.prediction.predictor import Predictor
-from dacr.prediction.runs import open_run
+from dacr.prediction.runs import TrainedRun, open_run
 from tests import tiny_pipeline
 from tests.experiment_project import call, dacr, put_under_dvc, refusal, run, save
 
@@ -34,9 +36,17 @@ def stages(keys: list[str]) -> dict[str, object]:
     """The part of the pipeline's dvc.yaml that a run is found by."""
     learn = {"cmd": "true", "params": [*SESSION_PARAMS, "train"], "outs": ["runs/${item}/learned"]}
     outs = [f"runs/${{item}}/{name}" for name in KEPT]
-    consolidate = {"cmd": "true", "params": [*SESSION_PARAMS, "memory"], "outs": outs}
+    consolidate = {
+        "cmd": "true",
+        "params": [*SESSION_PARAMS, "reduction", "memory.size", "memory.strategy"],
+        "deps": ["data/benchmark"],
+        "outs": outs,
+    }
+    packed = [
+        f"data/benchmark/{name}" for name in ("benchmark.json", "index.parquet", "images.npy")
+    ]
     return {
-        "build": {"cmd": "true", "params": ["data"], "outs": ["data/benchmark"]},
+        "build": {"cmd": "true", "params": ["data"], "outs": packed},
         "split": {"cmd": "true", "params": ["schedule"], "outs": ["data/split"]},
         "learn": {"foreach": keys, "do": learn},
         "consolidate": {"foreach": keys, "do": consolidate},
@@ -197,18 +207,98 @@ def test_changed_parameters_are_told_and_the_runs_own_are_used(
     assert confidences.tolist() == before["confidence"].tolist()
 
 
-def test_a_run_that_is_not_the_locked_one_is_refused(project: Path) -> None:
-    file = project / "runs/02/state.json"
+@contextmanager
+def changed(file: Path, content: bytes) -> Iterator[None]:
+    """For a while the file has other bytes; the old ones may be linked to DVC's cache."""
     whole = file.read_bytes()
     file.unlink()
-    file.write_bytes(whole.replace(b"3", b"2"))
+    file.write_bytes(content)
     try:
-        for name in ("runs/02", "workspace"):
-            with pytest.raises(UserError, match=r"state\.json is not the one that dvc\.lock"):
-                call(project, "predict", name, "pngs")
+        yield
     finally:
         file.unlink()
         file.write_bytes(whole)
+
+
+def test_another_size_of_the_memory_is_told(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["memory"]["size"] += 1
+    with changed(project / "params.yaml", yaml.safe_dump(params).encode()):
+        call(project, "predict", "runs/02", "pngs", "--csv")
+    assert "than params.yaml holds (memory.size)" in capsys.readouterr().err
+
+
+def test_small_numbers_as_dvc_writes_them_are_no_change(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, lock = project / "params.yaml", project / "dvc.lock"
+    small = {name: yaml.safe_load(path.read_text()) for name, path in (("p", file), ("l", lock))}
+    small["p"]["train"]["weight_decay"] = 1e-5
+    for name, stage in small["l"]["stages"].items():
+        if name.startswith("learn@"):
+            stage["params"]["params.yaml"]["train"]["weight_decay"] = 1e-5
+    as_dvc_has_it = yaml.safe_dump(small["l"]).replace("1.0e-05", "1e-05")
+    assert "1e-05" in as_dvc_has_it
+    with (
+        changed(file, yaml.safe_dump(small["p"]).encode()),
+        changed(lock, as_dvc_has_it.encode()),
+    ):
+        call(project, "predict", "runs/02", "pngs", "--csv")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("part", ["state.json", "extractors/01.safetensors"])
+def test_a_run_that_is_not_the_locked_one_is_refused(
+    project: Path, tmp_path: Path, part: str
+) -> None:
+    file = project / "runs/02" / part
+    whole = file.read_bytes()
+    elsewhere = project / "kept/02"
+    with changed(file, whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:]):
+        shutil.copytree(project / "runs/02", elsewhere)
+        for name in ("runs/02", "workspace"):
+            with pytest.raises(UserError, match=r"is not the one that dvc\.lock"):
+                open_in(project, name, tmp_path)
+    try:
+        with pytest.raises(UserError, match=r"kept/02/.* is not the one that dvc\.lock"):
+            open_in(project, "kept/02", tmp_path)
+    finally:
+        shutil.rmtree(elsewhere.parent)
+
+
+def open_in(project: Path, name: str, scratch: Path) -> TrainedRun:
+    with chdir(project):
+        return open_run(name, scratch, True)
+
+
+def test_a_run_without_its_extractors_is_refused(project: Path, tmp_path: Path) -> None:
+    folder = project / "runs/02/extractors"
+    folder.rename(tmp_path / "away")
+    try:
+        with pytest.raises(UserError, match="runs/02/extractors is missing"):
+            open_in(project, "runs/02", tmp_path)
+    finally:
+        (tmp_path / "away").rename(folder)
+
+
+@pytest.mark.parametrize("part", ["benchmark.json", "dvc.lock"])
+def test_a_benchmark_that_was_built_anew_is_refused(
+    project: Path, tmp_path: Path, part: str
+) -> None:
+    """By hand, or by DVC, which then locks what it built."""
+    summary = project / "data/benchmark/benchmark.json"
+    with ExitStack() as stack:
+        other = summary.read_bytes().replace(b'"a"', b'"z"')
+        if part == "dvc.lock":
+            old, new = (hashlib.md5(text).hexdigest() for text in (summary.read_bytes(), other))
+            lock = (project / part).read_text().replace(old, new)
+            stack.enter_context(changed(project / part, lock.encode()))
+        stack.enter_context(changed(summary, other))
+        for name in ("runs/02", "workspace"):
+            with pytest.raises(UserError, match=f"is not the benchmark that {name} was trained"):
+                open_in(project, name, tmp_path)
 
 
 def test_an_experiment_that_is_nowhere_to_be_had_is_one_line(project: Path) -> None:

@@ -48,8 +48,8 @@ def page_path(a: str, b: str, wanted: Path | None) -> Path:
     page = wanted or root / "reports" / f"{name}.html"
     if page.is_dir():
         raise UserError(f"--page {page} is a folder; name a file in it")
-    outs = [out for stage in read_lock(Workspace(root)).values() for out in stage.get("outs", [])]
+    outs = [out for stage in read_lock(Workspace(root)).values() for out in stage.outs]
     for out in outs:
-        if page.resolve().is_relative_to(root / out["path"]):
+        if page.resolve().is_relative_to(root / out):
             raise UserError(f"--page {page} is an out of the pipeline; choose another name")
     return page

@@ -18,7 +18,7 @@ from dacr.learning.state import load_model, read_start
 from dacr.methods import make_method
 from dacr.methods.base import Method
 from dacr.model.heads import MixtureHead
-from dacr.prediction.runs import TrainedRun
+from dacr.prediction.runs import TrainedRun, other_benchmark
 
 BATCH = 256
 
@@ -108,10 +108,7 @@ class Predictor:
         return images
 
     def _refuse_benchmark(self) -> None:
-        raise UserError(
-            f"{self.run.benchmark} is not the benchmark that {self.run.name} was trained on; "
-            "run `dvc checkout` or `dvc repro`"
-        )
+        raise UserError(other_benchmark(self.run.benchmark, self.run.name))
 
     def _memory_features(self) -> Tensor:
         parts = [
