@@ -54,11 +54,8 @@ def open_run(name: str, scratch: Path, with_images: bool) -> TrainedRun:
 
     Without ``with_images`` only the names of the benchmark's classes are needed of it.
     """
-    folder = Path(name)
-    if name != WORKSPACE and folder.is_dir() and (folder / "state.json").exists():
-        return _open_folder(name, folder.resolve())
-    if name != WORKSPACE and "/" in name and folder.exists():
-        raise UserError(f"{name} is no trained run: it has no state.json")
+    if name not in ("", WORKSPACE) and (folder := _folder(name)):
+        return _open_folder(name, folder)
     files = open_experiment(name)
     made_with, _ = _own_params(files, None)
     key = made_with.schedule.last
@@ -72,6 +69,24 @@ def open_run(name: str, scratch: Path, with_images: bool) -> TrainedRun:
         folder, benchmark = scratch / "runs" / key, _benchmark_of(files, scratch, with_images)
     _refuse_other_benchmark(files, key, benchmark)
     return TrainedRun(name, folder, benchmark, params, note)
+
+
+def _folder(name: str) -> Path | None:
+    """The session's folder that ``name`` is; None where it can only be an experiment."""
+    folder = Path(name)
+    try:
+        if (folder / "state.json").exists():
+            return folder.resolve()
+        if "/" not in name:
+            return None
+        if folder.exists():
+            raise UserError(f"{name} is no trained run: it has no state.json")
+        sessions = sorted(str(state.parent) for state in folder.parent.glob("*/state.json"))
+    except OSError as error:
+        raise UserError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+    if sessions:
+        raise UserError(f"there is no {name}; the sessions here are {some(sessions, 30)}")
+    return None
 
 
 def _open_folder(name: str, folder: Path) -> TrainedRun:
@@ -96,6 +111,8 @@ def _own_params(files: Files, key: str | None) -> tuple[Params, str | None]:
         own = Params.model_validate(_fitting(made))
     except ValidationError as error:
         raise UserError(explain(error, f"{PARAMS} of {files.name}")) from None
+    if lock and key and f"consolidate@{key}" not in lock:
+        return own, f"dvc.lock does not know {files.name}; the parameters of {PARAMS} are used"
     if not changed:
         return own, None
     note = f"{files.name} was made with other parameters than {PARAMS} holds ({some(changed)}); "
