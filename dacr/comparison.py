@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,14 +27,26 @@ from dacr.experiments import (
 )
 
 METRICS = "reports/metrics.json"
+KICKER = "dacr · two experiments side by side"
+"""What stands above the heading of every page, and tells that it is one."""
 HEADLINES = (
     "average_incremental_accuracy",
     "final_accuracy",
     "forgetting",
     "worst_domain_accuracy",
 )
-TESTED_ON = ("benchmark", "sources", "classes", "class_names", "domains", "validation")
+TESTED_ON = (
+    "benchmark",
+    "sources",
+    "source_options",
+    "read_options",
+    "classes",
+    "class_names",
+    "domains",
+    "validation",
+)
 """The keys of the data section that decide on which images a run is tested."""
+IMAGES = ("data/benchmark/benchmark.json", "data/benchmark/index.parquet")
 CHAIN = "schedule.sessions."
 
 Verdict = Literal["better", "worse", "same", ""]
@@ -46,8 +59,9 @@ class Side:
     name: str
     params: dict[str, Any]
     metrics: dict[str, Any]
-    images: str | None
-    """The checksum of the benchmark that it was evaluated on, where ``dvc.lock`` has it."""
+    images: tuple[str, ...]
+    """The checksums of what it was evaluated on, where ``dvc.lock`` has them: benchmark.json has
+    one of all pixels, the index says which of the images test."""
     changed: list[str]
     """Parameters that were changed after its numbers were made."""
 
@@ -113,7 +127,7 @@ def read_side(files: Files) -> Side:
         name=files.name,
         params=params,
         metrics=read_metrics(files),
-        images=lock.get("evaluate", NEVER_RAN).deps.get("data/benchmark/benchmark.json"),
+        images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
         changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
     )
 
@@ -127,14 +141,21 @@ def read_metrics(files: Files) -> dict[str, Any]:
         )
     try:
         metrics = json.loads(content)
-        sessions = [float(accuracy) for accuracy in metrics["accuracy_by_session"]]
+        sessions = [_finite(accuracy) for accuracy in metrics["accuracy_by_session"]]
         for record in metrics["accuracy_by_domain"]:
-            _ = int(record["domain"]), float(record["accuracy"])
-    except (ValueError, KeyError, TypeError):
+            _ = int(record["domain"]), _finite(record["accuracy"])
+        _ = [_finite(metrics[name]) for name in scalar_names(metrics, {})]
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{METRICS} of {files.name} is damaged or of another project") from None
     if not sessions:
         raise UserError(f"{METRICS} of {files.name} tells of no session")
     return dict(metrics)
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return value
 
 
 def why_incomparable(a: Side, b: Side) -> list[str]:
@@ -142,13 +163,16 @@ def why_incomparable(a: Side, b: Side) -> list[str]:
     if a.params["benchmark"] != b.params["benchmark"]:
         names = f"{a.params['benchmark']} and {b.params['benchmark']}"
         return [f"different benchmarks ({names})"]
+    if len(a.images) == len(IMAGES) and a.images == b.images:
+        return []
     left, right = a.params["data"], b.params["data"]
     other = [key for key in TESTED_ON if left.get(key) != right.get(key)]
     if other:
         return [f"other test images (data.{', data.'.join(other)})"]
-    seeds = {side.params["schedule"].get("seed") for side in (a, b)}
-    built_alike = left == right and len(seeds) == 1
-    if built_alike and a.images and b.images and a.images != b.images:
+    same_seed = a.params["schedule"].get("seed") == b.params["schedule"].get("seed")
+    if left.get("validation") and not same_seed:
+        return ["other test images (schedule.seed draws the validation part)"]
+    if left == right and same_seed and a.images and b.images and a.images != b.images:
         return ["the benchmark has the same name but was built from other images"]
     return []
 
@@ -162,12 +186,18 @@ def warnings_of(a: Side, b: Side) -> list[str]:
         if side.changed
     ]
     if a.params["schedule"] != b.params["schedule"]:
-        splits = f"{a.params['split']} and {b.params['split']}"
         warnings.append(
-            f"the sessions differ (split {splits}), so averages over sessions and forgetting "
-            "measure different things and have no difference here"
+            f"the sessions differ ({_other_sessions(a, b)}), so averages over sessions and "
+            "forgetting measure different things and have no difference here"
         )
     return warnings
+
+
+def _other_sessions(a: Side, b: Side) -> str:
+    if a.params["split"] != b.params["split"]:
+        return f"split {a.params['split']} and {b.params['split']}"
+    other = differing(a.params["schedule"], b.params["schedule"])
+    return some([f"schedule.{name}" for name, _, _ in other])
 
 
 def scalar_names(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
@@ -263,7 +293,9 @@ def curves(comparison: Comparison) -> Figure:
 def render_comparison(comparison: Comparison) -> str:
     """The page: self-contained, without any script."""
     template = page_environment().get_template("compare.html.j2")
-    return template.render(c=comparison, curves=curves(comparison), units=UNITS, style_of=_css)
+    return template.render(
+        c=comparison, curves=curves(comparison), kicker=KICKER, units=UNITS, style_of=_css
+    )
 
 
 def _css(verdict: Verdict) -> Markup:

@@ -7,6 +7,7 @@ from a remote if it is not in the cache.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import reduce
@@ -89,7 +90,7 @@ class Revision:
             _ = self._fs.repo  # opened late, and only this resolves the name
         except NotDvcRepoError:
             raise UserError(f"{root} is no DVC repository, so it has no {name!r}") from None
-        except (SCMError, DvcException):
+        except (SCMError, DvcException, UnicodeError):
             raise UserError(
                 f"{name!r} is no experiment (see `dvc exp list -A`), no git revision and not "
                 f"{WORKSPACE!r}"
@@ -100,36 +101,76 @@ class Revision:
             content: bytes = self._fs.read_bytes(path)
         except (FileNotFoundError, IsADirectoryError):
             return None
+        except Exception as error:
+            raise self._unreachable(path, error) from None
         return content
 
     def bring(self, path: str, scratch: Path) -> Path:
-        from dvc.exceptions import DvcException
-
         target = scratch / path
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             if not self._fs.exists(path):
                 raise FileNotFoundError(path)
             self._fs.get(path, str(target), recursive=self._fs.isdir(path))
-        except (FileNotFoundError, DvcException):
-            raise UserError(
-                f"{path} of {self.name} is neither in DVC's cache nor in a remote; bring it with "
-                f"`dvc fetch` or `dvc exp pull`, or run the experiment again"
-            ) from None
+        except Exception as error:
+            raise self._unreachable(path, error) from None
         return target
 
+    def _unreachable(self, path: str, error: Exception) -> UserError:
+        """Every kind of remote has errors of its own: no credentials, no network, no plugin."""
+        from dvc.exceptions import DvcException
 
-def project_root(start: Path | None = None) -> Path:
-    """The project around a folder, by default the current one."""
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
-        if (folder / PARAMS).is_file() and (folder / "dvc.yaml").is_file():
-            return folder
+        where = "is neither in DVC's cache nor in a remote"
+        if not isinstance(error, FileNotFoundError | DvcException):
+            reason = str(error) or type(error).__name__
+            where = f"is not in DVC's cache, and the remote cannot be read ({reason})"
+        return UserError(
+            f"{path} of {self.name} {where}; bring it with `dvc fetch` or `dvc exp pull`, or run "
+            "the experiment again"
+        )
+
+
+def project_root() -> Path:
+    """The project around the current folder."""
+    here = Path.cwd()
+    if root := project_around(here):
+        return root
     raise UserError(f"{here} is not inside a dacr project: no folder above has {PARAMS}, dvc.yaml")
+
+
+def project_around(path: Path) -> Path | None:
+    """The project that a path lies in, whether or not anything is there yet."""
+    for folder in (path, *path.parents):
+        if _is_file(folder / PARAMS) and _is_file(folder / "dvc.yaml"):
+            return folder
+    return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no permission, or a name that is too long
+        return False
+
+
+def refuse_the_pipelines(path: Path, option: str) -> None:
+    """What a stage makes or reads is no place for files of other commands."""
+    place = Path(os.path.realpath(path))  # Path.resolve gives up at links in a circle
+    root = project_around(place)
+    if root is None:
+        return
+    for stage in read_lock(Workspace(root)).values():
+        for own in (*stage.outs, *stage.deps):
+            if place.is_relative_to(root / own):
+                raise UserError(
+                    f"{option} {path}: {own} belongs to the pipeline; choose another place"
+                )
 
 
 def open_experiment(name: str) -> Files:
     root = project_root()
+    if not name:  # which DVC would take for the workspace
+        raise UserError(f"an experiment's name is empty; name one, or {WORKSPACE!r}")
     return Workspace(root) if name == WORKSPACE else Revision(root, name)
 
 
