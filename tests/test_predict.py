@@ -6,10 +6,12 @@ import csv
 import hashlib
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from dacr.data.benchmark import Benchmark
 from dacr.data.packing import pack_image
@@ -146,6 +149,7 @@ def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: P
         )
     unit = torch.nn.functional.normalize(features, dim=1)
     assert min(len(means) for means in head.components()) > 1
+    memory = pd.read_csv(project / "runs/02/memory.csv")
     for v, prediction in zip(unit, predictor(images), strict=True):
         shares = [
             sum(float(torch.exp(head.kappa * (mean / mean.norm()) @ v)) for mean in means)
@@ -153,6 +157,9 @@ def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: P
             for means in head.components()
         ]
         row = predictor.seen.index(prediction.label)
+        assert prediction.components == len(head.components()[row])
+        own = memory[memory["label"] == prediction.label]["component"]
+        assert prediction.component_exemplars == (own == prediction.component).sum()
         assert prediction.confidence == pytest.approx(shares[row] / sum(shares), abs=1e-4)
 
 
@@ -169,6 +176,8 @@ def test_an_exemplar_is_nearest_to_itself_and_is_saved_as_it_is(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == len(memory)
     label_of = memory.set_index("id")["label"]
+    domain_of = Benchmark.open(project / "data/benchmark").index["domain"]
+    assert domain_of[memory["id"]].nunique() > 1
     told = set()
     for line in lines:
         first, second = line["exemplars"]
@@ -177,11 +186,44 @@ def test_an_exemplar_is_nearest_to_itself_and_is_saved_as_it_is(
         assert second["similarity"] <= first["similarity"]
         assert first["label"] == label_of[first["id"]]
         assert first["class"] == tiny_pipeline.CLASSES[first["label"]]
+        assert first["domain"] == tiny_pipeline.DOMAINS[domain_of[first["id"]]]
         told |= {first["id"], second["id"]}
     images = Benchmark.open(project / "data/benchmark").images
-    assert {int(file.stem) for file in saved.iterdir()} == told
-    for file in saved.iterdir():
-        assert (np.asarray(Image.open(file)) == images[int(file.stem)]).all()
+    ids = {file: int(file.stem.removeprefix("exemplar-")) for file in saved.iterdir()}
+    assert set(ids.values()) == told
+    for file, number in ids.items():
+        assert (np.asarray(Image.open(file)) == images[number]).all()
+
+
+def test_saved_exemplars_replace_nothing(project: Path, tmp_path: Path) -> None:
+    one = str(next((project / "pngs").iterdir()))
+    ask = ("predict", "runs/02", one, "--csv", "--exemplars", "1", "--save-exemplars")
+    call(project, *ask, str(tmp_path))
+    call(project, *ask, str(tmp_path))
+    (saved,) = tmp_path.iterdir()
+    saved.write_text("mine")
+    with pytest.raises(UserError, match="exists and is another image"):
+        call(project, *ask, str(tmp_path))
+    assert saved.read_text() == "mine"
+    with pytest.raises(UserError, match="data/benchmark belongs to the pipeline"):
+        call(project, *ask, "data/benchmark/near")
+
+
+def test_weights_that_are_no_numbers_are_refused(project: Path, tmp_path: Path) -> None:
+    own = open_in(project, "runs/02", tmp_path)
+    folder = tmp_path / "02"
+    shutil.copytree(own.folder, folder)
+    file = next((folder / "extractors").iterdir())
+    weights = load_file(file)
+    save_file(
+        {
+            name: torch.full_like(w, torch.nan) if w.is_floating_point() else w
+            for name, w in weights.items()
+        },
+        file,
+    )
+    with pytest.raises(UserError, match="are not all numbers"):
+        Predictor(replace(own, folder=folder), 0)
 
 
 def test_changed_parameters_are_told_and_the_runs_own_are_used(
@@ -335,6 +377,10 @@ def test_an_experiment_is_pulled_from_a_remote(
         ("runs/00", "runs/00 has learned no class yet"),
         ("./pngs", "no trained run"),
         ("main~7", "no git revision"),
+        ("runs/99", "there is no runs/99; the sessions here are runs/00, runs/01, runs/02"),
+        ("", "name is empty"),
+        ("x" * 300, "name too long"),
+        ("\udcff", "is no experiment"),
     ],
 )
 def test_a_name_that_is_no_run_is_one_line(project: Path, name: str, said: str) -> None:
@@ -343,7 +389,7 @@ def test_a_name_that_is_no_run_is_one_line(project: Path, name: str, said: str) 
 
 
 def test_outside_of_a_project_there_is_no_workspace(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"")
+    (tmp_path / "a.png").write_bytes(b"x")
     with pytest.raises(UserError, match="not inside a dacr project"):
         call(tmp_path, "predict", "workspace", "a.png")
 
@@ -357,7 +403,8 @@ def test_bad_files_are_named_and_the_others_go_on(project: Path, tmp_path: Path)
     Image.new("1", (20000, 10000)).save(bomb, "PNG")
     (tmp_path / "bomb.png").write_bytes(bomb.getvalue())
     (tmp_path / "vector.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    names = ["missing.png", "text.png", "cut.png", "bomb.png", "vector.png", "empty"]
+    (tmp_path / "nothing.png").touch()
+    names = ["missing.png", "empty", "nothing.png", "text.png", "cut.png", "bomb.png", "vector.png"]
     paths = [str(tmp_path / name) for name in names]
     stdout, stderr = dacr(
         project, "predict", "runs/02", *paths, str(good), "--json", ok=False
@@ -366,10 +413,11 @@ def test_bad_files_are_named_and_the_others_go_on(project: Path, tmp_path: Path)
     assert json.loads(line)["image"] == str(good)
     *lines, last = stderr.splitlines()
     assert [line.split(": ")[1] for line in lines] == paths
-    reasons = ["no such file", "not an image", "truncated", "pixels", "not an image", "no images"]
+    reasons = ["no such file", "no images", "is empty"]
+    reasons += ["not an image", "truncated", "pixels", "not an image"]
     for told, reason in zip(lines, reasons, strict=True):
         assert reason in told
-    assert last == "dacr: 6 could not be read, 1 could"
+    assert last == "dacr: 7 could not be read, 1 could"
 
 
 def test_a_pipe_that_closes_early_is_no_traceback(project: Path) -> None:
@@ -415,6 +463,7 @@ def test_standard_input_is_an_image_or_a_list(
         (["-", "--from-file", "-"], "only once"),
         (["--from-file", "nowhere.txt"], "nowhere.txt: No such file"),
         (["pngs", "--exemplars", "0", "--save-exemplars", "x"], "--exemplars of at least 1"),
+        (["gone.png", "x" * 300], "2 could not be read, 0 could"),
     ],
 )
 def test_a_wrong_question_is_refused_before_the_run_is_opened(
@@ -422,6 +471,64 @@ def test_a_wrong_question_is_refused_before_the_run_is_opened(
 ) -> None:
     with pytest.raises(UserError, match=said):
         call(project, "predict", "nothing", *arguments)
+
+
+def test_standard_input_that_gives_nothing_is_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match="standard input is closed"):
+        call(project, "predict", "runs/02", "--from-file", "-")
+    with pytest.raises(UserError, match="0 could"):
+        call(project, "predict", "runs/02", "-")
+    given(monkeypatch, b"")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    with pytest.raises(UserError, match="0 could"):
+        call(project, "predict", "runs/02", "-")
+    said = capsys.readouterr().err
+    assert "standard input is closed" in said
+    assert "standard input is a terminal" in said
+
+
+def test_a_list_is_cut_at_ends_of_lines_alone(project: Path, tmp_path: Path) -> None:
+    good = next((project / "pngs").iterdir())
+    odd = tmp_path / "a\x0bb\u2028c.png"
+    shutil.copy(good, odd)
+    (tmp_path / "list").write_bytes(b"\xef\xbb\xbf" + f"{odd}\r\n{good}".encode())
+    stdout, _ = dacr(project, "predict", "runs/02", "--from-file", str(tmp_path / "list"), "--json")
+    assert [json.loads(line)["image"] for line in stdout.splitlines()] == [str(odd), str(good)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("late")])
+def test_what_is_done_is_told_whatever_happens(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+) -> None:
+    from dacr.prediction import images, predictor
+
+    one, other = sorted((project / "pngs").iterdir())[:2]
+    read = images.read_image
+
+    def stop_at_the_other(name: str, size: int) -> np.ndarray:
+        if name == str(other):
+            raise error
+        return read(name, size)
+
+    monkeypatch.setattr(predictor, "BATCH", 1)
+    monkeypatch.setattr(images, "read_image", stop_at_the_other)
+    with pytest.raises(type(error)):
+        call(project, "predict", "runs/02", str(one), str(other), "--exemplars", "0")
+    assert one.name in capsys.readouterr().out
+
+
+def test_a_count_that_is_none_is_told_in_words(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        call(project, "predict", "runs/02", "pngs", "--exemplars", "abc")
+    assert "'abc' is no whole number between 0 and 100" in capsys.readouterr().err
 
 
 def test_the_one_line_of_a_refusal(project: Path) -> None:
@@ -494,11 +601,27 @@ def test_a_photograph_is_turned_upright(tmp_path: Path) -> None:
 def test_a_folder_is_searched_to_its_depth_in_order(tmp_path: Path) -> None:
     for name in ("b/deep/er/1.PNG", "b/2.jpg", "a.webp", "b/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("x")
     with chdir(tmp_path):
-        assert list(find_images(["b", "gone.png", "."])) == [
-            "b/2.jpg", "b/deep/er/1.PNG", "gone.png", "a.webp", "b/2.jpg", "b/deep/er/1.PNG",
+        assert list(find_images(["b", "a.webp", "."])) == [
+            "b/2.jpg", "b/deep/er/1.PNG", "a.webp", "a.webp", "b/2.jpg", "b/deep/er/1.PNG",
         ]  # fmt: skip
+
+
+def test_what_cannot_be_entered_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.png").write_text("x")
+    (tmp_path / "closed").mkdir()
+    real = os.scandir
+
+    def closed(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", closed)  # root may enter everything
+    image, error = find_images([str(tmp_path)])
+    assert image == str(tmp_path / "a.png")
+    assert str(error) == f"{tmp_path / 'closed'}: permission denied"
 
 
 def test_a_device_without_an_end_is_refused() -> None:
