@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -49,6 +51,13 @@ TESTED_ON = (
 IMAGES = ("data/benchmark/benchmark.json", "data/benchmark/index.parquet")
 CHAIN = "schedule.sessions."
 
+FURTHER = {
+    "components": ("components_by_session", "after", "Components a class, after the reduction."),
+    "purity": ("purity_by_session", "purity", "Purity of the components on test images."),
+}
+"""Further curves: the y axis, with a table of ``reports/plots``, its column and what it tells."""
+
+Points = list[tuple[int, float]]
 Verdict = Literal["better", "worse", "same", ""]
 
 
@@ -64,6 +73,8 @@ class Side:
     one of all pixels, the index says which of the images test."""
     changed: list[str]
     """Parameters that were changed after its numbers were made."""
+    curves: dict[str, Points] = field(default_factory=dict)
+    """What else it has by session: the names of ``FURTHER``."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,18 @@ def read_side(files: Files) -> Side:
         metrics=read_metrics(files),
         images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
         changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
+        curves={name: _read_curve(files, *source[:2]) for name, source in FURTHER.items()},
     )
+
+
+def _read_curve(files: Files, table: str, column: str) -> Points:
+    """A curve of ``reports/plots``; without points where it is missing or damaged."""
+    content = files.read(f"reports/plots/{table}.csv") or b""
+    try:
+        rows = csv.DictReader(content.decode().splitlines())
+        return [(int(row["session"]), _finite(float(row[column]))) for row in rows]
+    except (KeyError, TypeError, ValueError):
+        return []
 
 
 def read_metrics(files: Files) -> dict[str, Any]:
@@ -272,20 +294,41 @@ def domain_rows(a: Side, b: Side) -> list[Row]:
 def curves(comparison: Comparison) -> Figure:
     """Both accuracies by session in one chart."""
     sides = [comparison.a, comparison.b]
-    lines = [
-        Line(side.name, list(enumerate(side.metrics["accuracy_by_session"], start=1)), colour)
-        for colour, side in enumerate(sides)
-    ]
-    sessions = max(len(line.points) for line in lines)
-    lowest = min(accuracy for line in lines for _, accuracy in line.points)
+    both = [list(enumerate(side.metrics["accuracy_by_session"], start=1)) for side in sides]
     caption = "Accuracy on the test images of everything seen so far, after each session."
+    lowest = min(accuracy for points in both for _, accuracy in points)
+    return _figure(comparison, both, caption, "accuracy, %", percent_range(lowest))
+
+
+def further_curves(comparison: Comparison) -> list[Figure]:
+    """What is told of the mixtures, where both experiments have it and one has a mixture."""
+    figures = []
+    if all(n == 1 for side in (comparison.a, comparison.b) for _, n in side.curves["components"]):
+        return []
+    for name, (_, _, caption) in FURTHER.items():
+        both = [side.curves[name] for side in (comparison.a, comparison.b)]
+        if all(both):
+            highest = max(value for points in both for _, value in points)
+            figures.append(_figure(comparison, both, caption, name, (0.0, highest)))
+    return figures
+
+
+def _figure(
+    comparison: Comparison,
+    both: Sequence[Points],
+    caption: str,
+    y_name: str,
+    y_range: tuple[float, float],
+) -> Figure:
+    sides = zip((comparison.a, comparison.b), both, strict=True)
+    lines = [Line(side.name, points, colour) for colour, (side, points) in enumerate(sides)]
     chart = line_chart(
         lines,
         label=caption,
         x_name="session",
-        y_name="accuracy, %",
-        y_range=percent_range(lowest),
-        x_labels=[(t, str(t)) for t in range(1, sessions + 1)],
+        y_name=y_name,
+        y_range=y_range,
+        x_labels=[(t, str(t)) for t in range(1, max(map(len, both)) + 1)],
     )
     return Figure(chart, caption, line_legend(lines))
 
@@ -294,7 +337,12 @@ def render_comparison(comparison: Comparison) -> str:
     """The page: self-contained, without any script."""
     template = page_environment().get_template("compare.html.j2")
     return template.render(
-        c=comparison, curves=curves(comparison), kicker=KICKER, units=UNITS, style_of=_css
+        c=comparison,
+        curves=curves(comparison),
+        further=further_curves(comparison),
+        kicker=KICKER,
+        units=UNITS,
+        style_of=_css,
     )
 
 

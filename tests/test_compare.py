@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shutil
@@ -12,17 +13,20 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from dacr.comparison import (
     Comparison,
     Side,
     compare_experiments,
     direction,
+    further_curves,
     make_row,
     read_side,
     warnings_of,
     why_incomparable,
 )
+from dacr.comparison_text import rows_table, text_curves
 from dacr.errors import UserError
 from dacr.experiments import open_experiment
 from stages import evaluate
@@ -252,13 +256,43 @@ def test_the_terminal_and_the_page_show_both_curves(
     for side in (comparison.a, comparison.b):
         for session, accuracy in enumerate(side.metrics["accuracy_by_session"], start=1):
             assert f"<title>{side.name}, session {session}: {accuracy:.4g}</title>" in text
-    ((a, b),) = line_figures(text)
-    assert a.shape != b.shape
+    accuracy, components, purity = line_figures(text)
+    assert accuracy[0].shape != accuracy[1].shape
+    assert accuracy == components == purity
+    for name in ("components_per_class", "purity"):
+        for side in (comparison.a, comparison.b):
+            assert f"<title>{side.name}, session 4: {side.metrics[name]:.4g}</title>" in text
     for row in comparison.rows:
         assert f'data-difference="{row.name}"' in text
     assert "<script" not in text
     assert "http://" not in text
     assert "https://" not in text
+
+
+def test_without_a_mixture_there_is_no_curve_of_it(project: Path) -> None:
+    comparison = compared(project, "main", "workspace")
+    assert comparison.a.curves["components"] == [(session, 1.0) for session in range(1, 5)]
+    assert further_curves(comparison) == []
+
+
+@pytest.mark.parametrize("sessions", [1, 4, 20])
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_the_plot_keeps_to_the_width_of_the_terminal(sessions: int, width: int) -> None:
+    accuracies = {"accuracy_by_session": [99.0 - session for session in range(sessions)]}
+    side = Side("a", {}, accuracies, (), [])
+    lines = text_curves(Comparison(side, side, [], [], [], [], []), width).plain.splitlines()
+    assert max(map(len, lines)) <= width
+    (axis,) = (line.split("└")[1].split() for line in lines if "└" in line)
+    numbers = [int(text) for text in axis[:-1]]
+    assert numbers == list(range(1, sessions + 1))[:: numbers[1] - 1 if sessions > 1 else 1]
+
+
+def test_numbers_are_whole_where_there_is_little_room(project: Path) -> None:
+    rows = compared(project, "ours", "main").rows
+    console = Console(width=40, file=io.StringIO())
+    console.print(rows_table("Metrics", "metric", rows, 40))
+    shown = console.file.getvalue()
+    assert all(text in shown for row in rows for text in (row.a, row.b, row.difference))
 
 
 @pytest.mark.parametrize(
