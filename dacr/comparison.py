@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -75,6 +76,8 @@ class Side:
     """Parameters that were changed after its numbers were made."""
     curves: dict[str, Points] = field(default_factory=dict)
     """What else it has by session: the names of ``FURTHER``."""
+    domains: dict[str, Points] = field(default_factory=dict)
+    """The accuracy of each domain by session."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +144,27 @@ def read_side(files: Files) -> Side:
         images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
         changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
         curves={name: _read_curve(files, *source[:2]) for name, source in FURTHER.items()},
+        domains=_read_curves(files, "domain_accuracy", "accuracy", "domain"),
     )
 
 
 def _read_curve(files: Files, table: str, column: str) -> Points:
-    """A curve of ``reports/plots``; without points where it is missing or damaged."""
+    return _read_curves(files, table, column).get("", [])
+
+
+def _read_curves(
+    files: Files, table: str, column: str, group: str | None = None
+) -> dict[str, Points]:
+    """The curves of a table of ``reports/plots`` by ``group``; none if it is missing or damaged."""
     content = files.read(f"reports/plots/{table}.csv") or b""
+    found: dict[str, Points] = {}
     try:
-        rows = csv.DictReader(content.decode().splitlines())
-        return [(int(row["session"]), _finite(float(row[column]))) for row in rows]
+        for row in csv.DictReader(StringIO(content.decode())):
+            point = int(row["session"]), _finite(float(row[column]))
+            found.setdefault(row[group] if group else "", []).append(point)
     except (KeyError, TypeError, ValueError):
-        return []
+        return {}
+    return found
 
 
 def read_metrics(files: Files) -> dict[str, Any]:
@@ -313,6 +326,18 @@ def further_curves(comparison: Comparison) -> list[Figure]:
     return figures
 
 
+def domain_curves(comparison: Comparison) -> list[Figure]:
+    """The accuracy of each domain that both have, from the session on that brings it."""
+    if comparison.incomparable:
+        return []
+    a, b = comparison.a.domains, comparison.b.domains
+    return [
+        _figure(comparison, [a[name], b[name]], f"Accuracy of {name}.", "accuracy, %", (0.0, 100.0))
+        for name in a
+        if name in b
+    ]
+
+
 def _figure(
     comparison: Comparison,
     both: Sequence[Points],
@@ -328,7 +353,7 @@ def _figure(
         x_name="session",
         y_name=y_name,
         y_range=y_range,
-        x_labels=[(t, str(t)) for t in range(1, max(map(len, both)) + 1)],
+        x_labels=[(t, str(t)) for t in sorted({t for points in both for t, _ in points})],
     )
     return Figure(chart, caption, line_legend(lines))
 
@@ -340,6 +365,7 @@ def render_comparison(comparison: Comparison) -> str:
         c=comparison,
         curves=curves(comparison),
         further=further_curves(comparison),
+        by_domain=domain_curves(comparison),
         kicker=KICKER,
         units=UNITS,
         style_of=_css,

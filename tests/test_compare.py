@@ -256,12 +256,15 @@ def test_the_terminal_and_the_page_show_both_curves(
     for side in (comparison.a, comparison.b):
         for session, accuracy in enumerate(side.metrics["accuracy_by_session"], start=1):
             assert f"<title>{side.name}, session {session}: {accuracy:.4g}</title>" in text
-    accuracy, components, purity = line_figures(text)
+    accuracy, *others = line_figures(text)
     assert accuracy[0].shape != accuracy[1].shape
-    assert accuracy == components == purity
+    assert others == [accuracy] * (len(comparison.domains) + len(("components", "purity")))
     for name in ("components_per_class", "purity"):
         for side in (comparison.a, comparison.b):
             assert f"<title>{side.name}, session 4: {side.metrics[name]:.4g}</title>" in text
+    for row in comparison.domains:
+        for name, value in ((comparison.a.name, row.a), (comparison.b.name, row.b)):
+            assert f"<title>{name}, session 4: {float(value):.4g}</title>" in text
     for row in comparison.rows:
         assert f'data-difference="{row.name}"' in text
     assert "<script" not in text
