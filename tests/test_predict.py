@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from dacr.data.benchmark import Benchmark
 from dacr.data.packing import pack_image
 from dacr.errors import UserError
+from dacr.experiments import open_experiment
 from dacr.prediction.images import find_images, read_image
 from dacr.prediction.predictor import Predictor
 from dacr.prediction.runs import TrainedRun, open_run
@@ -352,6 +353,19 @@ def test_an_experiment_that_is_nowhere_to_be_had_is_one_line(project: Path) -> N
     finally:
         shutil.rmtree(cache, ignore_errors=True)
         (project / "cache-away").rename(cache)
+
+
+def test_a_remote_without_credentials_is_one_line(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("Unable to locate credentials")
+
+    with chdir(project):
+        files = open_experiment("replay")
+    monkeypatch.setattr(files._fs, "get", refuse)
+    with pytest.raises(UserError, match=r"cannot be read \(Unable to locate credentials\)"):
+        files.bring("runs/02/state.json", tmp_path)
 
 
 def test_an_experiment_is_pulled_from_a_remote(
