@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -15,27 +19,46 @@ from dacr.evaluation.headline import UNITS, decimals, format_metric
 from dacr.evaluation.report import page_environment
 from dacr.evaluation.result_sections import percent_range
 from dacr.experiments import (
+    NEVER_RAN,
     Files,
+    as_made,
     differing,
     open_experiment,
-    out_of_date,
     read_lock,
     read_params,
-    recorded_params,
     some,
 )
 
 METRICS = "reports/metrics.json"
+KICKER = "dacr · two experiments side by side"
+"""What stands above the heading of every page, and tells that it is one."""
 HEADLINES = (
     "average_incremental_accuracy",
     "final_accuracy",
     "forgetting",
     "worst_domain_accuracy",
 )
-TESTED_ON = ("benchmark", "sources", "classes", "class_names", "domains", "validation")
+TESTED_ON = (
+    "benchmark",
+    "sources",
+    "source_options",
+    "read_options",
+    "classes",
+    "class_names",
+    "domains",
+    "validation",
+)
 """The keys of the data section that decide on which images a run is tested."""
+IMAGES = ("data/benchmark/benchmark.json", "data/benchmark/index.parquet")
 CHAIN = "schedule.sessions."
 
+FURTHER = {
+    "components": ("components_by_session", "after", "Components a class, after the reduction."),
+    "purity": ("purity_by_session", "purity", "Purity of the components on test images."),
+}
+"""Further curves: the y axis, with a table of ``reports/plots``, its column and what it tells."""
+
+Points = list[tuple[int, float]]
 Verdict = Literal["better", "worse", "same", ""]
 
 
@@ -46,10 +69,15 @@ class Side:
     name: str
     params: dict[str, Any]
     metrics: dict[str, Any]
-    images: str | None
-    """The checksum of the benchmark that it was evaluated on, where ``dvc.lock`` has it."""
+    images: tuple[str, ...]
+    """The checksums of what it was evaluated on, where ``dvc.lock`` has them: benchmark.json has
+    one of all pixels, the index says which of the images test."""
     changed: list[str]
     """Parameters that were changed after its numbers were made."""
+    curves: dict[str, Points] = field(default_factory=dict)
+    """What else it has by session: the names of ``FURTHER``."""
+    domains: dict[str, Points] = field(default_factory=dict)
+    """The accuracy of each domain by session."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +137,34 @@ def compare_experiments(a: str, b: str) -> Comparison:
 
 def read_side(files: Files) -> Side:
     params, lock = read_params(files), read_lock(files)
-    recorded = recorded_params(lock, "report")
     return Side(
         name=files.name,
         params=params,
         metrics=read_metrics(files),
-        images=_checksum(lock, "data/benchmark/benchmark.json"),
-        changed=out_of_date(params, recorded),
+        images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
+        changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
+        curves={name: _read_curve(files, *source[:2]) for name, source in FURTHER.items()},
+        domains=_read_curves(files, "domain_accuracy", "accuracy", "domain"),
     )
+
+
+def _read_curve(files: Files, table: str, column: str) -> Points:
+    return _read_curves(files, table, column).get("", [])
+
+
+def _read_curves(
+    files: Files, table: str, column: str, group: str | None = None
+) -> dict[str, Points]:
+    """The curves of a table of ``reports/plots`` by ``group``; none if it is missing or damaged."""
+    content = files.read(f"reports/plots/{table}.csv") or b""
+    found: dict[str, Points] = {}
+    try:
+        for row in csv.DictReader(StringIO(content.decode())):
+            point = int(row["session"]), _finite(float(row[column]))
+            found.setdefault(row[group] if group else "", []).append(point)
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found
 
 
 def read_metrics(files: Files) -> dict[str, Any]:
@@ -128,19 +176,21 @@ def read_metrics(files: Files) -> dict[str, Any]:
         )
     try:
         metrics = json.loads(content)
-        sessions = [float(accuracy) for accuracy in metrics["accuracy_by_session"]]
+        sessions = [_finite(accuracy) for accuracy in metrics["accuracy_by_session"]]
         for record in metrics["accuracy_by_domain"]:
-            _ = int(record["domain"]), float(record["accuracy"])
-    except (ValueError, KeyError, TypeError):
+            _ = int(record["domain"]), _finite(record["accuracy"])
+        _ = [_finite(metrics[name]) for name in scalar_names(metrics, {})]
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{METRICS} of {files.name} is damaged or of another project") from None
     if not sessions:
         raise UserError(f"{METRICS} of {files.name} tells of no session")
     return dict(metrics)
 
 
-def _checksum(lock: dict[str, Any], path: str) -> str | None:
-    deps = lock.get("evaluate", {}).get("deps", [])
-    return next((dep.get("md5") for dep in deps if dep["path"] == path), None)
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return value
 
 
 def why_incomparable(a: Side, b: Side) -> list[str]:
@@ -148,13 +198,16 @@ def why_incomparable(a: Side, b: Side) -> list[str]:
     if a.params["benchmark"] != b.params["benchmark"]:
         names = f"{a.params['benchmark']} and {b.params['benchmark']}"
         return [f"different benchmarks ({names})"]
+    if len(a.images) == len(IMAGES) and a.images == b.images:
+        return []
     left, right = a.params["data"], b.params["data"]
     other = [key for key in TESTED_ON if left.get(key) != right.get(key)]
     if other:
         return [f"other test images (data.{', data.'.join(other)})"]
-    seeds = {side.params["schedule"].get("seed") for side in (a, b)}
-    built_alike = left == right and len(seeds) == 1
-    if built_alike and a.images and b.images and a.images != b.images:
+    same_seed = a.params["schedule"].get("seed") == b.params["schedule"].get("seed")
+    if left.get("validation") and not same_seed:
+        return ["other test images (schedule.seed draws the validation part)"]
+    if left == right and same_seed and a.images and b.images and a.images != b.images:
         return ["the benchmark has the same name but was built from other images"]
     return []
 
@@ -168,12 +221,18 @@ def warnings_of(a: Side, b: Side) -> list[str]:
         if side.changed
     ]
     if a.params["schedule"] != b.params["schedule"]:
-        splits = f"{a.params['split']} and {b.params['split']}"
         warnings.append(
-            f"the sessions differ (split {splits}), so averages over sessions and forgetting "
-            "measure different things and have no difference here"
+            f"the sessions differ ({_other_sessions(a, b)}), so averages over sessions and "
+            "forgetting measure different things and have no difference here"
         )
     return warnings
+
+
+def _other_sessions(a: Side, b: Side) -> str:
+    if a.params["split"] != b.params["split"]:
+        return f"split {a.params['split']} and {b.params['split']}"
+    other = differing(a.params["schedule"], b.params["schedule"])
+    return some([f"schedule.{name}" for name, _, _ in other])
 
 
 def scalar_names(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
@@ -248,20 +307,53 @@ def domain_rows(a: Side, b: Side) -> list[Row]:
 def curves(comparison: Comparison) -> Figure:
     """Both accuracies by session in one chart."""
     sides = [comparison.a, comparison.b]
-    lines = [
-        Line(side.name, list(enumerate(side.metrics["accuracy_by_session"], start=1)), colour)
-        for colour, side in enumerate(sides)
-    ]
-    sessions = max(len(line.points) for line in lines)
-    lowest = min(accuracy for line in lines for _, accuracy in line.points)
+    both = [list(enumerate(side.metrics["accuracy_by_session"], start=1)) for side in sides]
     caption = "Accuracy on the test images of everything seen so far, after each session."
+    lowest = min(accuracy for points in both for _, accuracy in points)
+    return _figure(comparison, both, caption, "accuracy, %", percent_range(lowest))
+
+
+def further_curves(comparison: Comparison) -> list[Figure]:
+    """What is told of the mixtures, where both experiments have it and one has a mixture."""
+    figures = []
+    if all(n == 1 for side in (comparison.a, comparison.b) for _, n in side.curves["components"]):
+        return []
+    for name, (_, _, caption) in FURTHER.items():
+        both = [side.curves[name] for side in (comparison.a, comparison.b)]
+        if all(both):
+            highest = max(value for points in both for _, value in points)
+            figures.append(_figure(comparison, both, caption, name, (0.0, highest)))
+    return figures
+
+
+def domain_curves(comparison: Comparison) -> list[Figure]:
+    """The accuracy of each domain that both have, from the session on that brings it."""
+    if comparison.incomparable:
+        return []
+    a, b = comparison.a.domains, comparison.b.domains
+    return [
+        _figure(comparison, [a[name], b[name]], f"Accuracy of {name}.", "accuracy, %", (0.0, 100.0))
+        for name in a
+        if name in b
+    ]
+
+
+def _figure(
+    comparison: Comparison,
+    both: Sequence[Points],
+    caption: str,
+    y_name: str,
+    y_range: tuple[float, float],
+) -> Figure:
+    sides = zip((comparison.a, comparison.b), both, strict=True)
+    lines = [Line(side.name, points, colour) for colour, (side, points) in enumerate(sides)]
     chart = line_chart(
         lines,
         label=caption,
         x_name="session",
-        y_name="accuracy, %",
-        y_range=percent_range(lowest),
-        x_labels=[(t, str(t)) for t in range(1, sessions + 1)],
+        y_name=y_name,
+        y_range=y_range,
+        x_labels=[(t, str(t)) for t in sorted({t for points in both for t, _ in points})],
     )
     return Figure(chart, caption, line_legend(lines))
 
@@ -269,7 +361,15 @@ def curves(comparison: Comparison) -> Figure:
 def render_comparison(comparison: Comparison) -> str:
     """The page: self-contained, without any script."""
     template = page_environment().get_template("compare.html.j2")
-    return template.render(c=comparison, curves=curves(comparison), units=UNITS, style_of=_css)
+    return template.render(
+        c=comparison,
+        curves=curves(comparison),
+        further=further_curves(comparison),
+        by_domain=domain_curves(comparison),
+        kicker=KICKER,
+        units=UNITS,
+        style_of=_css,
+    )
 
 
 def _css(verdict: Verdict) -> Markup:

@@ -19,7 +19,9 @@ COLOURS = ("cyan", "yellow")
 MARKS = ("●", "○", "◉")
 """A session of A, of B, and of both in one place."""
 PATHS = ("─", "┄")
-HEIGHT, WIDTH = 12, 56
+HEIGHT, MARGIN = 12, 8
+NARROW = 60
+AXIS = "  session"
 
 
 def show(comparison: Comparison) -> None:
@@ -36,11 +38,11 @@ def show(comparison: Comparison) -> None:
         console.print(Text(f"{letter}  {side.name}: {what}, seed {params['seed']}"))
     console.print()
     console.print(params_table(comparison))
-    console.print(rows_table("Metrics", "metric", comparison.rows))
+    console.print(rows_table("Metrics", "metric", comparison.rows, console.width))
     if comparison.domains:
         title = "Accuracy by domain after the last session, %"
-        console.print(rows_table(title, "domain", comparison.domains))
-    console.print(text_curves(comparison))
+        console.print(rows_table(title, "domain", comparison.domains, console.width))
+    console.print(text_curves(comparison, console.width))
 
 
 def params_table(comparison: Comparison) -> Table | Text:
@@ -54,30 +56,33 @@ def params_table(comparison: Comparison) -> Table | Text:
     return table
 
 
-def rows_table(title: str, first: str, rows: Sequence[Row]) -> Table:
+def rows_table(title: str, first: str, rows: Sequence[Row], width: int) -> Table:
+    """Numbers are never cut; where there is little room, their colour alone is the verdict."""
     table = Table(title=title, title_justify="left")
-    table.add_column(first, overflow="fold")
+    table.add_column(first, overflow="fold", min_width=10)
     for column in ("A", "B", "B − A"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+        table.add_column(column, justify="right", no_wrap=True)
+    if width >= NARROW:
+        table.add_column("")
     for row in rows:
         style = STYLES.get(row.verdict, "")
-        table.add_row(
+        cells = [
             Text(f"{row.name.replace('_', ' ')} {row.wanted}".rstrip()),
-            row.a,
-            row.b,
+            Text(row.a),
+            Text(row.b),
             Text(row.difference, style),
             Text(row.verdict, style),
-        )
+        ]
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
-def text_curves(comparison: Comparison) -> Text:
+def text_curves(comparison: Comparison, width: int) -> Text:
     """Accuracy by session: a mark a session, a thin line between them."""
     series = [side.metrics["accuracy_by_session"] for side in (comparison.a, comparison.b)]
     sessions = max(map(len, series))
     scale = ticks(*percent_range(min(min(own) for own in series)))
-    step = max(2, min(10, WIDTH // max(1, sessions - 1)))
+    step = max(1, min(10, (width - MARGIN - len(AXIS) - 1) // max(1, sessions - 1)))
     grid = _draw(series, step, (sessions - 1) * step + 1, scale[0], scale[-1])
     picture = Text("Accuracy by session, %\n", "italic")
     labels = {_level(tick, scale[0], scale[-1]): number(tick) for tick in scale}
@@ -86,14 +91,19 @@ def text_curves(comparison: Comparison) -> Text:
         for mark, style in grid[level]:
             picture.append(mark, style)
         picture.append("\n")
-    axis = "".join(str(t).ljust(step) for t in range(1, sessions + 1))
-    picture.append(f"{'':>6} └{axis.rstrip()}  session\n")
-    picture.append(" " * 8)
+    picture.append(f"{'':>6} └{_axis(sessions, step)}{AXIS}\n")
+    picture.append(" " * MARGIN)
     for mark, colour, side in zip(MARKS, COLOURS, (comparison.a, comparison.b), strict=False):
         picture.append(f"{mark} ", colour)
         picture.append(f"{side.name}   ")
     picture.append(f"{MARKS[2]} both\n")
     return picture
+
+
+def _axis(sessions: int, step: int) -> str:
+    """The numbers of the sessions, as many of them as do not run together."""
+    every = -(-(len(str(sessions)) + 1) // step)
+    return "".join(str(t).ljust(every * step) for t in range(1, sessions + 1, every)).rstrip()
 
 
 def _level(value: float, low: float, high: float) -> int:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import shutil
-from contextlib import chdir
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
-from dacr.comparison import Comparison, compare_experiments, direction, make_row
+from dacr.comparison import (
+    Comparison,
+    Side,
+    compare_experiments,
+    direction,
+    further_curves,
+    make_row,
+    read_side,
+    warnings_of,
+    why_incomparable,
+)
+from dacr.comparison_text import rows_table, text_curves
 from dacr.errors import UserError
+from dacr.experiments import open_experiment
 from stages import evaluate
 from tests.experiment_project import call, dacr, put_under_dvc, run, save
 from tests.legends import line_figures
@@ -20,7 +37,7 @@ from tests.synthetic_run import SyntheticRun
 STAGES = {
     "evaluate": {
         "cmd": "true",
-        "deps": ["data/benchmark/benchmark.json"],
+        "deps": ["data/benchmark/benchmark.json", "data/benchmark/index.parquet"],
         "outs": [
             {"reports/metrics.json": {"cache": False}},
             {"reports/plots": {"cache": False}},
@@ -29,7 +46,10 @@ STAGES = {
     "report": {
         "cmd": "true",
         "deps": ["reports/metrics.json"],
-        "params": ["seed", "method", "benchmark", "split", "data", "schedule", "memory"],
+        "params": [
+            *("seed", "method", "benchmark", "split", "data", "schedule"),
+            *("memory.size", "memory.strategy", "memory.inside"),
+        ],
     },
 }
 
@@ -138,31 +158,76 @@ def test_different_benchmarks_are_loudly_incomparable(
     assert {row.difference for row in comparison.rows} == {""}
 
 
-def test_other_test_images_under_the_same_name_are_incomparable(project: Path) -> None:
-    file = project / "params.yaml"
+@contextmanager
+def edited(file: Path, change: Callable[[Any], object]) -> Iterator[None]:
+    """For a while the YAML of a file is what ``change`` makes of it."""
     whole = file.read_text()
-    params = yaml.safe_load(whole)
-    params["data"]["validation"] = 0.1
-    file.write_text(yaml.safe_dump(params))
+    content = yaml.safe_load(whole)
+    change(content)
+    file.write_text(yaml.safe_dump(content))
     try:
-        comparison = compared(project, "main", "workspace")
+        yield
     finally:
         file.write_text(whole)
-    assert comparison.incomparable == ["other test images (data.validation)"]
-    assert "changed after its numbers were made (data.validation)" in comparison.warnings[0]
+
+
+def other_images(lock: dict[str, Any], *places: int) -> None:
+    for place in places:
+        lock["stages"]["evaluate"]["deps"][place]["md5"] = "0" * 32
+
+
+@pytest.mark.parametrize("key", ["validation", "read_options"])
+def test_other_test_images_under_the_same_name_are_incomparable(project: Path, key: str) -> None:
+    value = {"validation": 0.1, "read_options": {"street": {"fold": 2}}}[key]
+    with (
+        edited(project / "params.yaml", lambda params: params["data"].update({key: value})),
+        edited(project / "dvc.lock", lambda lock: other_images(lock, 0, 1)),
+    ):
+        comparison = compared(project, "main", "workspace")
+    assert comparison.incomparable == [f"other test images (data.{key})"]
+    assert f"changed after its numbers were made (data.{key}" in comparison.warnings[0]
+
+
+def test_equal_checksums_are_the_same_images_whatever_the_parameters_say(project: Path) -> None:
+    options = {"street": {"mirror": "elsewhere"}}
+    with edited(
+        project / "params.yaml", lambda params: params["data"].update(source_options=options)
+    ):
+        assert compared(project, "main", "workspace").incomparable == []
+
+
+def test_a_validation_part_of_another_seed_is_incomparable(project: Path) -> None:
+    """The pixels and their counts can be the same: only the index tells."""
+    sides = [validated(project, seed, other) for seed, other in ((1, []), (2, [1]))]
+    (reason,) = why_incomparable(*sides)
+    assert "validation" in reason
+    (warning,) = (line for line in warnings_of(*sides) if "sessions differ" in line)
+    assert "(schedule.seed)" in warning
+
+
+def validated(project: Path, seed: int, other: list[int]) -> Side:
+    def validate(params: dict[str, Any]) -> None:
+        params["data"]["validation"] = 0.5
+        params["schedule"]["seed"] = seed
+
+    with (
+        edited(project / "params.yaml", validate),
+        edited(project / "dvc.lock", lambda lock: other_images(lock, *other)),
+        chdir(project),
+    ):
+        return read_side(open_experiment("workspace"))
 
 
 def test_a_benchmark_that_was_built_from_other_images_is_incomparable(project: Path) -> None:
-    file = project / "dvc.lock"
-    whole = file.read_text()
-    lock = yaml.safe_load(whole)
-    lock["stages"]["evaluate"]["deps"][0]["md5"] = "0" * 32
-    file.write_text(yaml.safe_dump(lock))
-    try:
+    with edited(project / "dvc.lock", lambda lock: other_images(lock, 0)):
         (reason,) = compared(project, "main", "workspace").incomparable
-    finally:
-        file.write_text(whole)
     assert "other images" in reason
+
+
+def test_another_size_of_the_memory_is_told(project: Path) -> None:
+    with edited(project / "params.yaml", lambda params: params["memory"].update(size=7)):
+        (warning,) = compared(project, "main", "workspace").warnings
+    assert "changed after its numbers were made (memory.size)" in warning
 
 
 def test_of_different_splits_only_the_end_is_compared(project: Path) -> None:
@@ -191,13 +256,46 @@ def test_the_terminal_and_the_page_show_both_curves(
     for side in (comparison.a, comparison.b):
         for session, accuracy in enumerate(side.metrics["accuracy_by_session"], start=1):
             assert f"<title>{side.name}, session {session}: {accuracy:.4g}</title>" in text
-    ((a, b),) = line_figures(text)
-    assert a.shape != b.shape
+    accuracy, *others = line_figures(text)
+    assert accuracy[0].shape != accuracy[1].shape
+    assert others == [accuracy] * (len(comparison.domains) + len(("components", "purity")))
+    for name in ("components_per_class", "purity"):
+        for side in (comparison.a, comparison.b):
+            assert f"<title>{side.name}, session 4: {side.metrics[name]:.4g}</title>" in text
+    for row in comparison.domains:
+        for name, value in ((comparison.a.name, row.a), (comparison.b.name, row.b)):
+            assert f"<title>{name}, session 4: {float(value):.4g}</title>" in text
     for row in comparison.rows:
         assert f'data-difference="{row.name}"' in text
     assert "<script" not in text
     assert "http://" not in text
     assert "https://" not in text
+
+
+def test_without_a_mixture_there_is_no_curve_of_it(project: Path) -> None:
+    comparison = compared(project, "main", "workspace")
+    assert comparison.a.curves["components"] == [(session, 1.0) for session in range(1, 5)]
+    assert further_curves(comparison) == []
+
+
+@pytest.mark.parametrize("sessions", [1, 4, 20])
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_the_plot_keeps_to_the_width_of_the_terminal(sessions: int, width: int) -> None:
+    accuracies = {"accuracy_by_session": [99.0 - session for session in range(sessions)]}
+    side = Side("a", {}, accuracies, (), [])
+    lines = text_curves(Comparison(side, side, [], [], [], [], []), width).plain.splitlines()
+    assert max(map(len, lines)) <= width
+    (axis,) = (line.split("└")[1].split() for line in lines if "└" in line)
+    numbers = [int(text) for text in axis[:-1]]
+    assert numbers == list(range(1, sessions + 1))[:: numbers[1] - 1 if sessions > 1 else 1]
+
+
+def test_numbers_are_whole_where_there_is_little_room(project: Path) -> None:
+    rows = compared(project, "ours", "main").rows
+    console = Console(width=40, file=io.StringIO())
+    console.print(rows_table("Metrics", "metric", rows, 40))
+    shown = console.file.getvalue()
+    assert all(text in shown for row in rows for text in (row.a, row.b, row.difference))
 
 
 @pytest.mark.parametrize(
@@ -206,15 +304,35 @@ def test_the_terminal_and_the_page_show_both_curves(
         (["nothing"], "'nothing' is no experiment"),
         (["ours", "main~9"], "'main~9' is no experiment"),
         (["unfinished"], "unfinished has no reports/metrics.json"),
-        (["ours", "--page", "reports/plots/x.html"], "is an out of the pipeline"),
-        (["ours", "--page", "reports"], "is a folder"),
+        (["", "ours"], "name is empty"),
+        (["ours", "\udcff"], "is no experiment"),
+        (["ours", "--page", "reports/plots/x.html"], "reports/plots belongs to the pipeline"),
+        (["ours", "--page", "reports"], r"ends in \.html"),
+        (["ours", "--page", "params.yaml"], r"ends in \.html"),
+        (["ours", "--page", "params.yaml/x.html"], "not a directory"),
+        (["ours", "--page", "mine.html"], "is no page of this command"),
+        (["ours", "--page", "circle.html"], "too many levels of symbolic links"),
+        (["ours", "--page", f"{'x' * 300}.html"], "name too long"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(
     project: Path, arguments: list[str], said: str
 ) -> None:
+    (project / "mine.html").write_text("<p>my own</p>")
+    (project / "circle.html").unlink(missing_ok=True)
+    (project / "circle.html").symlink_to("circle.html")
     with pytest.raises(UserError, match=said):
         call(project, "compare", *arguments)
+    assert (project / "mine.html").read_text() == "<p>my own</p>"
+
+
+def test_a_page_that_cannot_be_written_takes_nothing_away(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "x.html.partial").mkdir()
+    with pytest.raises(UserError, match=r"--page x\.html: is a directory"):
+        call(project, "compare", "ours", "--page", "x.html")
+    assert "Accuracy by session" in capsys.readouterr().out
 
 
 def test_outside_of_a_project_it_is_one_line(tmp_path: Path) -> None:
@@ -224,12 +342,42 @@ def test_outside_of_a_project_it_is_one_line(tmp_path: Path) -> None:
     assert "not inside a dacr project" in line
 
 
-def test_a_damaged_file_of_metrics_is_named(project: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: json.dumps(json.loads(text) | {"accuracy_by_session": ["90", "80"]}),
+        lambda text: json.dumps(json.loads(text) | {"accuracy_by_session": [90.0, math.nan]}),
+        lambda text: json.dumps(json.loads(text) | {"forgetting": math.nan}),
+        lambda text: "[1]",
+    ],
+)
+def test_a_damaged_file_of_metrics_is_named(project: Path, damage: Callable[[str], str]) -> None:
     file = project / "reports/metrics.json"
     whole = file.read_text()
-    file.write_text(whole[: len(whole) // 2])
+    file.write_text(damage(whole))
     try:
         with pytest.raises(UserError, match=r"reports/metrics\.json of workspace is damaged"):
             compared(project, "main", "workspace")
     finally:
         file.write_text(whole)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("dvc.lock", {"stages": 7}),
+        ("dvc.lock", {"stages": {"evaluate": {"deps": [{"md5": "0"}]}}}),
+        ("params.yaml", {"data": 3}),
+        ("params.yaml", {"schedule": None}),
+        ("params.yaml", {"data": {"benchmark": "b", "domains": 3}}),
+    ],
+)
+def test_files_of_a_wrong_shape_are_named(
+    project: Path, file: str, damage: dict[str, object]
+) -> None:
+    with (
+        edited(project / file, lambda content: content.update(damage)),
+        pytest.raises(UserError, match=file),
+    ):
+        compared(project, "main", "workspace")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import os
 import shutil
 import sys
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +20,15 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from dacr.data.benchmark import Benchmark
 from dacr.data.packing import pack_image
 from dacr.errors import UserError
+from dacr.experiments import open_experiment
 from dacr.prediction.images import find_images, read_image
 from dacr.prediction.predictor import Predictor
-from dacr.prediction.runs import open_run
+from dacr.prediction.runs import TrainedRun, open_run
 from tests import tiny_pipeline
 from tests.experiment_project import call, dacr, put_under_dvc, refusal, run, save
 
@@ -34,9 +40,17 @@ def stages(keys: list[str]) -> dict[str, object]:
     """The part of the pipeline's dvc.yaml that a run is found by."""
     learn = {"cmd": "true", "params": [*SESSION_PARAMS, "train"], "outs": ["runs/${item}/learned"]}
     outs = [f"runs/${{item}}/{name}" for name in KEPT]
-    consolidate = {"cmd": "true", "params": [*SESSION_PARAMS, "memory"], "outs": outs}
+    consolidate = {
+        "cmd": "true",
+        "params": [*SESSION_PARAMS, "reduction", "memory.size", "memory.strategy"],
+        "deps": ["data/benchmark"],
+        "outs": outs,
+    }
+    packed = [
+        f"data/benchmark/{name}" for name in ("benchmark.json", "index.parquet", "images.npy")
+    ]
     return {
-        "build": {"cmd": "true", "params": ["data"], "outs": ["data/benchmark"]},
+        "build": {"cmd": "true", "params": ["data"], "outs": packed},
         "split": {"cmd": "true", "params": ["schedule"], "outs": ["data/split"]},
         "learn": {"foreach": keys, "do": learn},
         "consolidate": {"foreach": keys, "do": consolidate},
@@ -136,6 +150,7 @@ def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: P
         )
     unit = torch.nn.functional.normalize(features, dim=1)
     assert min(len(means) for means in head.components()) > 1
+    memory = pd.read_csv(project / "runs/02/memory.csv")
     for v, prediction in zip(unit, predictor(images), strict=True):
         shares = [
             sum(float(torch.exp(head.kappa * (mean / mean.norm()) @ v)) for mean in means)
@@ -143,6 +158,9 @@ def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: P
             for means in head.components()
         ]
         row = predictor.seen.index(prediction.label)
+        assert prediction.components == len(head.components()[row])
+        own = memory[memory["label"] == prediction.label]["component"]
+        assert prediction.component_exemplars == (own == prediction.component).sum()
         assert prediction.confidence == pytest.approx(shares[row] / sum(shares), abs=1e-4)
 
 
@@ -159,6 +177,8 @@ def test_an_exemplar_is_nearest_to_itself_and_is_saved_as_it_is(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == len(memory)
     label_of = memory.set_index("id")["label"]
+    domain_of = Benchmark.open(project / "data/benchmark").index["domain"]
+    assert domain_of[memory["id"]].nunique() > 1
     told = set()
     for line in lines:
         first, second = line["exemplars"]
@@ -167,11 +187,44 @@ def test_an_exemplar_is_nearest_to_itself_and_is_saved_as_it_is(
         assert second["similarity"] <= first["similarity"]
         assert first["label"] == label_of[first["id"]]
         assert first["class"] == tiny_pipeline.CLASSES[first["label"]]
+        assert first["domain"] == tiny_pipeline.DOMAINS[domain_of[first["id"]]]
         told |= {first["id"], second["id"]}
     images = Benchmark.open(project / "data/benchmark").images
-    assert {int(file.stem) for file in saved.iterdir()} == told
-    for file in saved.iterdir():
-        assert (np.asarray(Image.open(file)) == images[int(file.stem)]).all()
+    ids = {file: int(file.stem.removeprefix("exemplar-")) for file in saved.iterdir()}
+    assert set(ids.values()) == told
+    for file, number in ids.items():
+        assert (np.asarray(Image.open(file)) == images[number]).all()
+
+
+def test_saved_exemplars_replace_nothing(project: Path, tmp_path: Path) -> None:
+    one = str(next((project / "pngs").iterdir()))
+    ask = ("predict", "runs/02", one, "--csv", "--exemplars", "1", "--save-exemplars")
+    call(project, *ask, str(tmp_path))
+    call(project, *ask, str(tmp_path))
+    (saved,) = tmp_path.iterdir()
+    saved.write_text("mine")
+    with pytest.raises(UserError, match="exists and is another image"):
+        call(project, *ask, str(tmp_path))
+    assert saved.read_text() == "mine"
+    with pytest.raises(UserError, match="data/benchmark belongs to the pipeline"):
+        call(project, *ask, "data/benchmark/near")
+
+
+def test_weights_that_are_no_numbers_are_refused(project: Path, tmp_path: Path) -> None:
+    own = open_in(project, "runs/02", tmp_path)
+    folder = tmp_path / "02"
+    shutil.copytree(own.folder, folder)
+    file = next((folder / "extractors").iterdir())
+    weights = load_file(file)
+    save_file(
+        {
+            name: torch.full_like(w, torch.nan) if w.is_floating_point() else w
+            for name, w in weights.items()
+        },
+        file,
+    )
+    with pytest.raises(UserError, match="are not all numbers"):
+        Predictor(replace(own, folder=folder), 0)
 
 
 def test_changed_parameters_are_told_and_the_runs_own_are_used(
@@ -197,18 +250,98 @@ def test_changed_parameters_are_told_and_the_runs_own_are_used(
     assert confidences.tolist() == before["confidence"].tolist()
 
 
-def test_a_run_that_is_not_the_locked_one_is_refused(project: Path) -> None:
-    file = project / "runs/02/state.json"
+@contextmanager
+def changed(file: Path, content: bytes) -> Iterator[None]:
+    """For a while the file has other bytes; the old ones may be linked to DVC's cache."""
     whole = file.read_bytes()
     file.unlink()
-    file.write_bytes(whole.replace(b"3", b"2"))
+    file.write_bytes(content)
     try:
-        for name in ("runs/02", "workspace"):
-            with pytest.raises(UserError, match=r"state\.json is not the one that dvc\.lock"):
-                call(project, "predict", name, "pngs")
+        yield
     finally:
         file.unlink()
         file.write_bytes(whole)
+
+
+def test_another_size_of_the_memory_is_told(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["memory"]["size"] += 1
+    with changed(project / "params.yaml", yaml.safe_dump(params).encode()):
+        call(project, "predict", "runs/02", "pngs", "--csv")
+    assert "than params.yaml holds (memory.size)" in capsys.readouterr().err
+
+
+def test_small_numbers_as_dvc_writes_them_are_no_change(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, lock = project / "params.yaml", project / "dvc.lock"
+    small = {name: yaml.safe_load(path.read_text()) for name, path in (("p", file), ("l", lock))}
+    small["p"]["train"]["weight_decay"] = 1e-5
+    for name, stage in small["l"]["stages"].items():
+        if name.startswith("learn@"):
+            stage["params"]["params.yaml"]["train"]["weight_decay"] = 1e-5
+    as_dvc_has_it = yaml.safe_dump(small["l"]).replace("1.0e-05", "1e-05")
+    assert "1e-05" in as_dvc_has_it
+    with (
+        changed(file, yaml.safe_dump(small["p"]).encode()),
+        changed(lock, as_dvc_has_it.encode()),
+    ):
+        call(project, "predict", "runs/02", "pngs", "--csv")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("part", ["state.json", "extractors/01.safetensors"])
+def test_a_run_that_is_not_the_locked_one_is_refused(
+    project: Path, tmp_path: Path, part: str
+) -> None:
+    file = project / "runs/02" / part
+    whole = file.read_bytes()
+    elsewhere = project / "kept/02"
+    with changed(file, whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:]):
+        shutil.copytree(project / "runs/02", elsewhere)
+        for name in ("runs/02", "workspace"):
+            with pytest.raises(UserError, match=r"is not the one that dvc\.lock"):
+                open_in(project, name, tmp_path)
+    try:
+        with pytest.raises(UserError, match=r"kept/02/.* is not the one that dvc\.lock"):
+            open_in(project, "kept/02", tmp_path)
+    finally:
+        shutil.rmtree(elsewhere.parent)
+
+
+def open_in(project: Path, name: str, scratch: Path) -> TrainedRun:
+    with chdir(project):
+        return open_run(name, scratch, True)
+
+
+def test_a_run_without_its_extractors_is_refused(project: Path, tmp_path: Path) -> None:
+    folder = project / "runs/02/extractors"
+    folder.rename(tmp_path / "away")
+    try:
+        with pytest.raises(UserError, match="runs/02/extractors is missing"):
+            open_in(project, "runs/02", tmp_path)
+    finally:
+        (tmp_path / "away").rename(folder)
+
+
+@pytest.mark.parametrize("part", ["benchmark.json", "dvc.lock"])
+def test_a_benchmark_that_was_built_anew_is_refused(
+    project: Path, tmp_path: Path, part: str
+) -> None:
+    """By hand, or by DVC, which then locks what it built."""
+    summary = project / "data/benchmark/benchmark.json"
+    with ExitStack() as stack:
+        other = summary.read_bytes().replace(b'"a"', b'"z"')
+        if part == "dvc.lock":
+            old, new = (hashlib.md5(text).hexdigest() for text in (summary.read_bytes(), other))
+            lock = (project / part).read_text().replace(old, new)
+            stack.enter_context(changed(project / part, lock.encode()))
+        stack.enter_context(changed(summary, other))
+        for name in ("runs/02", "workspace"):
+            with pytest.raises(UserError, match=f"is not the benchmark that {name} was trained"):
+                open_in(project, name, tmp_path)
 
 
 def test_an_experiment_that_is_nowhere_to_be_had_is_one_line(project: Path) -> None:
@@ -220,6 +353,19 @@ def test_an_experiment_that_is_nowhere_to_be_had_is_one_line(project: Path) -> N
     finally:
         shutil.rmtree(cache, ignore_errors=True)
         (project / "cache-away").rename(cache)
+
+
+def test_a_remote_without_credentials_is_one_line(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("Unable to locate credentials")
+
+    with chdir(project):
+        files = open_experiment("replay")
+    monkeypatch.setattr(files._fs, "get", refuse)
+    with pytest.raises(UserError, match=r"cannot be read \(Unable to locate credentials\)"):
+        files.bring("runs/02/state.json", tmp_path)
 
 
 def test_an_experiment_is_pulled_from_a_remote(
@@ -245,6 +391,10 @@ def test_an_experiment_is_pulled_from_a_remote(
         ("runs/00", "runs/00 has learned no class yet"),
         ("./pngs", "no trained run"),
         ("main~7", "no git revision"),
+        ("runs/99", "there is no runs/99; the sessions here are runs/00, runs/01, runs/02"),
+        ("", "name is empty"),
+        ("x" * 300, "name too long"),
+        ("\udcff", "is no experiment"),
     ],
 )
 def test_a_name_that_is_no_run_is_one_line(project: Path, name: str, said: str) -> None:
@@ -253,7 +403,7 @@ def test_a_name_that_is_no_run_is_one_line(project: Path, name: str, said: str) 
 
 
 def test_outside_of_a_project_there_is_no_workspace(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"")
+    (tmp_path / "a.png").write_bytes(b"x")
     with pytest.raises(UserError, match="not inside a dacr project"):
         call(tmp_path, "predict", "workspace", "a.png")
 
@@ -267,7 +417,8 @@ def test_bad_files_are_named_and_the_others_go_on(project: Path, tmp_path: Path)
     Image.new("1", (20000, 10000)).save(bomb, "PNG")
     (tmp_path / "bomb.png").write_bytes(bomb.getvalue())
     (tmp_path / "vector.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    names = ["missing.png", "text.png", "cut.png", "bomb.png", "vector.png", "empty"]
+    (tmp_path / "nothing.png").touch()
+    names = ["missing.png", "empty", "nothing.png", "text.png", "cut.png", "bomb.png", "vector.png"]
     paths = [str(tmp_path / name) for name in names]
     stdout, stderr = dacr(
         project, "predict", "runs/02", *paths, str(good), "--json", ok=False
@@ -276,10 +427,11 @@ def test_bad_files_are_named_and_the_others_go_on(project: Path, tmp_path: Path)
     assert json.loads(line)["image"] == str(good)
     *lines, last = stderr.splitlines()
     assert [line.split(": ")[1] for line in lines] == paths
-    reasons = ["no such file", "not an image", "truncated", "pixels", "not an image", "no images"]
+    reasons = ["no such file", "no images", "is empty"]
+    reasons += ["not an image", "truncated", "pixels", "not an image"]
     for told, reason in zip(lines, reasons, strict=True):
         assert reason in told
-    assert last == "dacr: 6 could not be read, 1 could"
+    assert last == "dacr: 7 could not be read, 1 could"
 
 
 def test_a_pipe_that_closes_early_is_no_traceback(project: Path) -> None:
@@ -325,6 +477,7 @@ def test_standard_input_is_an_image_or_a_list(
         (["-", "--from-file", "-"], "only once"),
         (["--from-file", "nowhere.txt"], "nowhere.txt: No such file"),
         (["pngs", "--exemplars", "0", "--save-exemplars", "x"], "--exemplars of at least 1"),
+        (["gone.png", "x" * 300], "2 could not be read, 0 could"),
     ],
 )
 def test_a_wrong_question_is_refused_before_the_run_is_opened(
@@ -332,6 +485,64 @@ def test_a_wrong_question_is_refused_before_the_run_is_opened(
 ) -> None:
     with pytest.raises(UserError, match=said):
         call(project, "predict", "nothing", *arguments)
+
+
+def test_standard_input_that_gives_nothing_is_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match="standard input is closed"):
+        call(project, "predict", "runs/02", "--from-file", "-")
+    with pytest.raises(UserError, match="0 could"):
+        call(project, "predict", "runs/02", "-")
+    given(monkeypatch, b"")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    with pytest.raises(UserError, match="0 could"):
+        call(project, "predict", "runs/02", "-")
+    said = capsys.readouterr().err
+    assert "standard input is closed" in said
+    assert "standard input is a terminal" in said
+
+
+def test_a_list_is_cut_at_ends_of_lines_alone(project: Path, tmp_path: Path) -> None:
+    good = next((project / "pngs").iterdir())
+    odd = tmp_path / "a\x0bb\u2028c.png"
+    shutil.copy(good, odd)
+    (tmp_path / "list").write_bytes(b"\xef\xbb\xbf" + f"{odd}\r\n{good}".encode())
+    stdout, _ = dacr(project, "predict", "runs/02", "--from-file", str(tmp_path / "list"), "--json")
+    assert [json.loads(line)["image"] for line in stdout.splitlines()] == [str(odd), str(good)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("late")])
+def test_what_is_done_is_told_whatever_happens(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+) -> None:
+    from dacr.prediction import images, predictor
+
+    one, other = sorted((project / "pngs").iterdir())[:2]
+    read = images.read_image
+
+    def stop_at_the_other(name: str, size: int) -> np.ndarray:
+        if name == str(other):
+            raise error
+        return read(name, size)
+
+    monkeypatch.setattr(predictor, "BATCH", 1)
+    monkeypatch.setattr(images, "read_image", stop_at_the_other)
+    with pytest.raises(type(error)):
+        call(project, "predict", "runs/02", str(one), str(other), "--exemplars", "0")
+    assert one.name in capsys.readouterr().out
+
+
+def test_a_count_that_is_none_is_told_in_words(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        call(project, "predict", "runs/02", "pngs", "--exemplars", "abc")
+    assert "'abc' is no whole number between 0 and 100" in capsys.readouterr().err
 
 
 def test_the_one_line_of_a_refusal(project: Path) -> None:
@@ -404,11 +615,27 @@ def test_a_photograph_is_turned_upright(tmp_path: Path) -> None:
 def test_a_folder_is_searched_to_its_depth_in_order(tmp_path: Path) -> None:
     for name in ("b/deep/er/1.PNG", "b/2.jpg", "a.webp", "b/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("x")
     with chdir(tmp_path):
-        assert list(find_images(["b", "gone.png", "."])) == [
-            "b/2.jpg", "b/deep/er/1.PNG", "gone.png", "a.webp", "b/2.jpg", "b/deep/er/1.PNG",
+        assert list(find_images(["b", "a.webp", "."])) == [
+            "b/2.jpg", "b/deep/er/1.PNG", "a.webp", "a.webp", "b/2.jpg", "b/deep/er/1.PNG",
         ]  # fmt: skip
+
+
+def test_what_cannot_be_entered_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.png").write_text("x")
+    (tmp_path / "closed").mkdir()
+    real = os.scandir
+
+    def closed(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", closed)  # root may enter everything
+    image, error = find_images([str(tmp_path)])
+    assert image == str(tmp_path / "a.png")
+    assert str(error) == f"{tmp_path / 'closed'}: permission denied"
 
 
 def test_a_device_without_an_end_is_refused() -> None:

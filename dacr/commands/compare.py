@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 
 from dacr.errors import UserError
@@ -33,23 +34,54 @@ def run(arguments: argparse.Namespace) -> None:
 
     page = page_path(arguments.a, arguments.b, arguments.page)
     comparison = compare_experiments(arguments.a, arguments.b)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(render_comparison(comparison), encoding="utf-8")
+    # Shown first: a page that cannot be written takes nothing away.
     show(comparison)
+    sys.stdout.flush()
+    try:
+        write_page(page, render_comparison(comparison))
+    except OSError as error:
+        raise _cannot(page, error) from None
     print(f"page: {page}")
 
 
 def page_path(a: str, b: str, wanted: Path | None) -> Path:
-    """Where the page goes: never to a place that belongs to a stage."""
-    from dacr.experiments import Workspace, project_root, read_lock
+    """Where the page goes: never to a place that belongs to a stage or holds something else."""
+    from dacr.experiments import project_root, refuse_the_pipelines
 
-    root = project_root()
     name = "-".join(re.sub(r"[^\w.]+", "-", part).strip("-") for part in ("compare", a, b))
-    page = wanted or root / "reports" / f"{name}.html"
-    if page.is_dir():
-        raise UserError(f"--page {page} is a folder; name a file in it")
-    outs = [out for stage in read_lock(Workspace(root)).values() for out in stage.get("outs", [])]
-    for out in outs:
-        if page.resolve().is_relative_to(root / out["path"]):
-            raise UserError(f"--page {page} is an out of the pipeline; choose another name")
+    page = wanted or project_root() / "reports" / f"{name}.html"
+    if page.suffix != ".html":
+        raise UserError(f"--page {page}: name a file that ends in .html")
+    refuse_the_pipelines(page, "--page")
+    _refuse_others(page)
     return page
+
+
+def _refuse_others(page: Path) -> None:
+    """A page may take the place of an older one, and of nothing else."""
+    from dacr.comparison import KICKER
+
+    try:
+        content = page.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _cannot(page, error) from None
+    if content and KICKER.encode() not in content:
+        raise UserError(f"--page {page} exists and is no page of this command; choose another name")
+
+
+def _cannot(page: Path, error: OSError) -> UserError:
+    return UserError(f"--page {page}: {(error.strerror or str(error)).lower()}")
+
+
+def write_page(page: Path, text: str) -> None:
+    """All of it or nothing; where ``page`` is a link, what it leads to is replaced."""
+    page = page.resolve()
+    page.parent.mkdir(parents=True, exist_ok=True)
+    partial = page.with_name(f"{page.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(page)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -28,10 +28,9 @@ HELP = "what a trained run says about images"
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError("between 0 and 100")
-    return value
+    if not text.isdecimal() or int(text) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number between 0 and 100")
+    return int(text)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,27 +66,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-exemplars",
         metavar="DIR",
         type=Path,
-        help="write the exemplars that are told as <id>.png to this folder",
+        help="write the exemplars that are told as exemplar-<id>.png to this folder",
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
     names = _names(arguments)
-    if arguments.save_exemplars and not arguments.exemplars:
-        raise UserError("--save-exemplars needs --exemplars of at least 1")
+    _check_folder(arguments)
+    images, refused = _found(names)
+    if not images:
+        raise UserError(f"{refused} could not be read, 0 could")
     from dacr.prediction.runs import open_run
 
     with TemporaryDirectory(prefix="dacr-") as scratch:
         found = open_run(arguments.trained, Path(scratch), with_images=arguments.exemplars > 0)
         if found.note:
             _tell(found.note)
+        if arguments.save_exemplars:
+            _make_folder(arguments.save_exemplars)
         # Only now: a wrong name is told before the seconds that torch takes to load.
         from dacr.prediction.predictor import Predictor
 
         predictor = Predictor(found, arguments.exemplars)
-        refused, read = _predict(names, predictor, _output(arguments, predictor), arguments)
-    if refused:
-        raise UserError(f"{refused} could not be read, {read} could")
+        output = _output(arguments, predictor)
+        try:
+            late = _predict(images, predictor, output, arguments.save_exemplars)
+        finally:  # what is done is told, whatever happens
+            output.close()
+    if refused + late:
+        raise UserError(f"{refused + late} could not be read, {len(images) - late} could")
+
+
+def _check_folder(arguments: argparse.Namespace) -> None:
+    from dacr.experiments import refuse_the_pipelines
+
+    if arguments.save_exemplars and not arguments.exemplars:
+        raise UserError("--save-exemplars needs --exemplars of at least 1")
+    if arguments.save_exemplars:
+        refuse_the_pipelines(arguments.save_exemplars, "--save-exemplars")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_save(folder, error) from None
+
+
+def _cannot_save(path: Path, error: OSError) -> UserError:
+    return UserError(f"--save-exemplars {path}: {(error.strerror or str(error)).lower()}")
+
+
+def _found(names: list[str]) -> tuple[list[str], int]:
+    """The images that seem readable; the others are told at once, and how many they are."""
+    from dacr.prediction.images import find_images
+
+    found = list(find_images(names))
+    wrong = [name for name in found if isinstance(name, UserError)]
+    for error in wrong:
+        _tell(str(error))
+    return [name for name in found if isinstance(name, str)], len(wrong)
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:
@@ -108,11 +146,19 @@ def _listed(file: str) -> list[str]:
     from dacr.prediction.images import STDIN
 
     try:
-        content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+        content = _given() if file == STDIN else Path(file).read_bytes()
     except OSError as error:
         raise UserError(f"--from-file {file}: {error.strerror}") from None
-    lines = content.decode(errors="surrogateescape").splitlines()
-    return [line for line in lines if line.strip()]
+    lines = content.decode("utf-8-sig", errors="surrogateescape").split("\n")
+    return [line.removesuffix("\r") for line in lines if line.strip()]
+
+
+def _given() -> bytes:
+    if sys.stdin is None or sys.stdin.closed:
+        raise UserError("standard input is closed; pipe a list of names into it")
+    if sys.stdin.isatty():
+        _tell("names of images, one a line; the end is Ctrl-D on a line of its own")
+    return sys.stdin.buffer.read()
 
 
 def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
@@ -126,42 +172,23 @@ def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
     return PrettyTable(f"{arguments.trained}: {params.method} on {params.benchmark}")
 
 
-def _predict(
-    names: list[str], predictor: Predictor, output: Output, arguments: argparse.Namespace
-) -> tuple[int, int]:
-    """Predict batch by batch; how many names were refused, and how many images were read."""
+def _predict(names: list[str], predictor: Predictor, output: Output, folder: Path | None) -> int:
+    """Predict batch by batch; how many images could not be read."""
+    from dacr.prediction.images import read_image
     from dacr.prediction.predictor import BATCH
 
-    refused = read = 0
-    batch: list[tuple[str, NDArray[np.uint8]]] = []
-    for image in _read(names, predictor.size):
-        if isinstance(image, UserError):
-            refused += 1
-            _tell(str(image))
-            continue
-        read += 1
-        batch.append(image)
-        if len(batch) == BATCH:
-            _flush(batch, predictor, output, arguments.save_exemplars)
-            batch = []
-    if batch:
-        _flush(batch, predictor, output, arguments.save_exemplars)
-    output.close()
-    return refused, read
-
-
-def _read(names: list[str], size: int) -> Iterator[tuple[str, NDArray[np.uint8]] | UserError]:
-    """Each image with its name, as a row of the benchmark; in place of a wrong one, why."""
-    from dacr.prediction.images import find_images, read_image
-
-    for name in find_images(names):
-        if isinstance(name, UserError):
-            yield name
-            continue
-        try:
-            yield name, read_image(name, size)
-        except UserError as error:
-            yield error
+    refused = 0
+    for start in range(0, len(names), BATCH):
+        batch: list[tuple[str, NDArray[np.uint8]]] = []
+        for name in names[start : start + BATCH]:
+            try:
+                batch.append((name, read_image(name, predictor.size)))
+            except UserError as error:
+                refused += 1
+                _tell(str(error))
+        if batch:
+            _flush(batch, predictor, output, folder)
+    return refused
 
 
 def _flush(
@@ -171,15 +198,30 @@ def _flush(
     folder: Path | None,
 ) -> None:
     import numpy as np
-    from PIL import Image
 
     predictions = predictor(np.stack([image for _, image in batch]))
     for (name, _), prediction in zip(batch, predictions, strict=True):
         output.add(name, prediction)
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)
         for exemplar in {e.id: e for p in predictions for e in p.exemplars}.values():
-            Image.fromarray(predictor.image_of(exemplar)).save(folder / f"{exemplar.id}.png")
+            _save(predictor.image_of(exemplar), folder / f"exemplar-{exemplar.id}.png")
+
+
+def _save(image: NDArray[np.uint8], path: Path) -> None:
+    """The image as a PNG, unless a file of this name holds something else."""
+    from PIL import Image
+
+    content = BytesIO()
+    Image.fromarray(image).save(content, "PNG")
+    try:
+        if not path.exists():
+            path.write_bytes(content.getvalue())
+        elif path.read_bytes() != content.getvalue():
+            raise UserError(
+                f"--save-exemplars: {path} exists and is another image; name another folder"
+            )
+    except OSError as error:
+        raise _cannot_save(path, error) from None
 
 
 def _tell(line: str) -> None:

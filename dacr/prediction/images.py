@@ -5,6 +5,8 @@ An image becomes the very row that the build would make of it (dacr/data/picture
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from io import BytesIO
@@ -27,14 +29,56 @@ MOST_BYTES = 1 << 30
 def find_images(names: Iterable[str]) -> Iterator[str | UserError]:
     """The images that ``names`` stand for, folders unfolded; in place of a wrong name, why."""
     for name in names:
-        path = Path(name)
-        if name == STDIN or not path.is_dir():
-            yield name
+        if name == STDIN:
+            fault = _fault_of_stdin()
+            yield UserError(f"standard input {fault}") if fault else name
             continue
-        inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGES and p.is_file())
-        yield from (str(p) for p in inside)
-        if not inside:
-            yield UserError(f"{name}: the folder holds no images ({', '.join(sorted(IMAGES))})")
+        try:
+            is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
+        except (OSError, ValueError) as error:
+            yield UserError(f"{name}: {_reason(error)}")
+            continue
+        yield from _inside(name) if is_folder else [_checked(name)]
+
+
+def _fault_of_stdin() -> str | None:
+    if sys.stdin is None or sys.stdin.closed:
+        return "is closed; pipe an image into it"
+    return "is a terminal; pipe an image into it" if sys.stdin.isatty() else None
+
+
+def _inside(folder: str) -> Iterator[str | UserError]:
+    """The images in a folder at any depth, and what of it cannot be entered."""
+    unread: list[OSError] = []
+    files = [
+        Path(parent, name)
+        for parent, _, names in os.walk(folder, onerror=unread.append)
+        for name in names
+        if Path(name).suffix.lower() in IMAGES
+    ]
+    yield from (_checked(str(file)) for file in sorted(files))
+    yield from (UserError(f"{error.filename}: {_reason(error)}") for error in unread)
+    if not files and not unread:
+        yield UserError(f"{folder}: the folder holds no images ({', '.join(sorted(IMAGES))})")
+
+
+def _checked(name: str) -> str | UserError:
+    """The name, unless it is certain that nothing can be read there."""
+    try:
+        facts = Path(name).stat()
+    except OSError as error:
+        return UserError(f"{name}: {_reason(error)}")
+    if not os.access(name, os.R_OK):
+        return UserError(f"{name}: permission denied")
+    if stat.S_ISREG(facts.st_mode) and not facts.st_size:
+        return UserError(f"{name}: the file is empty")
+    return name
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def read_image(name: str, size: int) -> NDArray[np.uint8]:
@@ -42,15 +86,15 @@ def read_image(name: str, size: int) -> NDArray[np.uint8]:
     shown = "standard input" if name == STDIN else name
     try:
         content = _content(name)
+        if not content:
+            raise OSError("the file is empty")
         return pack_image(np.asarray(_decode(content)), size)
-    except FileNotFoundError:
-        fault = "no such file"
     except UnidentifiedImageError:
         fault = f"not an image ({', '.join(FORMATS)} are read)"
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         fault = f"more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels; scale it down first"
     except OSError as error:
-        fault = (error.strerror or str(error)).lower()
+        fault = _reason(error)
     except Exception as error:  # Pillow's plugins raise many kinds
         fault = f"cannot be decoded ({' '.join(str(error).split()) or type(error).__name__})"
     raise UserError(f"{shown}: {fault}")

@@ -34,11 +34,14 @@ class JsonLines:
             "label": prediction.label,
             "confidence": round(prediction.confidence, 6),
             "component": prediction.component,
+            "components": prediction.components,
+            "component_exemplars": prediction.component_exemplars,
             "exemplars": [
                 {
                     "id": exemplar.id,
                     "class": exemplar.class_name,
                     "label": exemplar.label,
+                    "domain": exemplar.domain,
                     "similarity": round(exemplar.similarity, 6),
                 }
                 for exemplar in prediction.exemplars
@@ -51,7 +54,7 @@ class JsonLines:
 
 
 class CsvLines:
-    """One row an image; each exemplar has three columns."""
+    """One row an image; each exemplar has four columns. What there is none of stays empty."""
 
     def __init__(self, exemplars: int) -> None:
         self._writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -60,20 +63,33 @@ class CsvLines:
         columns = [
             f"exemplar_{n}_{fact}"
             for n in range(1, exemplars + 1)
-            for fact in ("id", "class", "similarity")
+            for fact in ("id", "class", "domain", "similarity")
         ]
-        self._writer.writerow(["image", "class", "label", "confidence", "component", *columns])
+        mixture = ["component", "components", "component_exemplars"]
+        self._writer.writerow(["image", "class", "label", "confidence", *mixture, *columns])
 
     def add(self, image: str, prediction: Prediction) -> None:
-        component = "" if prediction.component is None else prediction.component
         near = [
             value
             for exemplar in prediction.exemplars
-            for value in (exemplar.id, exemplar.class_name, f"{exemplar.similarity:.6f}")
+            for value in (
+                exemplar.id,
+                exemplar.class_name,
+                exemplar.domain,
+                f"{exemplar.similarity:.6f}",
+            )
         ]
-        confidence = f"{prediction.confidence:.6f}"
         self._writer.writerow(
-            [image, prediction.class_name, prediction.label, confidence, component, *near]
+            [
+                image,
+                prediction.class_name,
+                prediction.label,
+                f"{prediction.confidence:.6f}",
+                prediction.component,
+                prediction.components,
+                prediction.component_exemplars,
+                *near,
+            ]
         )
         sys.stdout.flush()
 
@@ -88,14 +104,15 @@ class PrettyTable:
         self._table = Table(title=Text(title), title_justify="left")
         self._table.add_column("image", overflow="fold")
         self._table.add_column("class", overflow="fold")
-        self._table.add_column("confidence", justify="right")
-        self._table.add_column("component", justify="right")
-        self._table.add_column("nearest exemplars: class (id, similarity)", overflow="fold")
+        self._table.add_column("confidence", justify="right", min_width=5)
+        self._table.add_column("component, from 0", justify="right", min_width=len("0 of 10"))
+        self._table.add_column("nearest exemplars: class (domain, id, similarity)", overflow="fold")
 
     def add(self, image: str, prediction: Prediction) -> None:
-        component = NOTHING if prediction.component is None else str(prediction.component)
+        of = f"{prediction.component} of {prediction.components}"
+        component = NOTHING if prediction.component is None else of
         near = "  ".join(
-            f"{exemplar.class_name} ({exemplar.id}, {exemplar.similarity:.3f})"
+            f"{exemplar.class_name} ({exemplar.domain}, {exemplar.id}, {exemplar.similarity:.3f})"
             for exemplar in prediction.exemplars
         )
         cells = (image, prediction.class_name, f"{prediction.confidence:.3f}", component)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from dacr.learning.state import load_model, read_start
 from dacr.methods import make_method
 from dacr.methods.base import Method
 from dacr.model.heads import MixtureHead
-from dacr.prediction.runs import TrainedRun
+from dacr.prediction.runs import TrainedRun, other_benchmark
 
 BATCH = 256
 
@@ -32,6 +33,7 @@ class Exemplar:
     id: int
     label: int
     class_name: str
+    domain: str
     similarity: float
 
 
@@ -42,6 +44,10 @@ class Prediction:
     confidence: float
     component: int | None
     """The component of the predicted class that the image fell into; None without a mixture."""
+    components: int | None
+    """How many the class has."""
+    component_exemplars: int | None
+    """How many exemplars in memory fell into the same component."""
     exemplars: list[Exemplar]
 
 
@@ -60,8 +66,10 @@ class Predictor:
         self.classes: list[str] = read_benchmark(run.benchmark)["classes"]
         if max(self.seen) >= len(self.classes):
             self._refuse_benchmark()
+        self.kept = Counter(zip(start.memory["label"], start.memory["component"], strict=True))
         self.k = min(exemplars, len(start.memory))
         self.memory_ids, self.memory_labels = start.exemplars()
+        self.memory_domains: list[str] = []
         self.memory_images = self._memory_images() if self.k else np.empty(0, np.uint8)
         self.memory_features = self._memory_features() if self.k else torch.empty(0)
 
@@ -75,20 +83,26 @@ class Predictor:
             rows = scores.argmax(1)
             confidence = confidences(self.method, features, scores, rows)
             components = self.method.components_of(features, rows).tolist()
-        mixture = isinstance(self.method.head, MixtureHead)
         nearest = self._nearest(features)
         return [
-            Prediction(
-                label=self.seen[row],
-                class_name=self.classes[self.seen[row]],
-                confidence=sure,
-                component=component if mixture else None,
-                exemplars=near,
-            )
-            for row, sure, component, near in zip(
-                rows.tolist(), confidence.tolist(), components, nearest, strict=True
-            )
+            self._prediction(*facts)
+            for facts in zip(rows.tolist(), confidence.tolist(), components, nearest, strict=True)
         ]
+
+    def _prediction(
+        self, row: int, confidence: float, component: int, near: list[Exemplar]
+    ) -> Prediction:
+        label, head = self.seen[row], self.method.head
+        components = int(head.counts()[row]) if isinstance(head, MixtureHead) else None
+        return Prediction(
+            label=label,
+            class_name=self.classes[label],
+            confidence=confidence,
+            component=component if components else None,
+            components=components,
+            component_exemplars=self.kept[label, component] if components else None,
+            exemplars=near,
+        )
 
     @torch.no_grad()
     def _features(self, images: Images) -> Tensor:
@@ -104,14 +118,12 @@ class Predictor:
         rows = index.iloc[ids]
         if not (rows["label"].to_numpy() == self.memory_labels).all():
             self._refuse_benchmark()
+        self.memory_domains = [benchmark.domains[domain] for domain in rows["domain"]]
         images: Images = benchmark.images[ids]
         return images
 
     def _refuse_benchmark(self) -> None:
-        raise UserError(
-            f"{self.run.benchmark} is not the benchmark that {self.run.name} was trained on; "
-            "run `dvc checkout` or `dvc repro`"
-        )
+        raise UserError(other_benchmark(self.run.benchmark, self.run.name))
 
     def _memory_features(self) -> Tensor:
         parts = [
@@ -131,6 +143,7 @@ class Predictor:
                     id=int(self.memory_ids[place]),
                     label=int(self.memory_labels[place]),
                     class_name=self.classes[self.memory_labels[place]],
+                    domain=self.memory_domains[place],
                     similarity=value,
                 )
                 for value, place in zip(own_values, own_places, strict=True)
@@ -162,5 +175,10 @@ def confidences(method: Method, features: Tensor, scores: Tensor, rows: Tensor) 
 def _load(run: TrainedRun) -> Method:
     method = make_method(run.params, pick_device())
     load_model(method, run.folder)
+    if not all(tensor.isfinite().all() for tensor in method.state_dict().values()):
+        raise UserError(
+            f"the weights of {run.name} are not all numbers: its training went astray; train it "
+            "again with a smaller train.lr"
+        )
     method.eval()
     return method
