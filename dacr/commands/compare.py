@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from dacr.comparison import compare_experiments, render_comparison
     from dacr.comparison_text import show
+    from dacr.paper.records import write_text
 
     page = page_path(arguments.a, arguments.b, arguments.page)
     comparison = compare_experiments(arguments.a, arguments.b)
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     show(comparison)
     sys.stdout.flush()
     try:
-        write_page(page, render_comparison(comparison))
+        write_text(page.resolve(), render_comparison(comparison))  # what a link leads to
     except OSError as error:
         raise _cannot(page, error) from None
     print(f"page: {page}")
@@ -73,15 +74,3 @@ def _refuse_others(page: Path) -> None:
 
 def _cannot(page: Path, error: OSError) -> UserError:
     return UserError(f"--page {page}: {(error.strerror or str(error)).lower()}")
-
-
-def write_page(page: Path, text: str) -> None:
-    """All of it or nothing; where ``page`` is a link, what it leads to is replaced."""
-    page = page.resolve()
-    page.parent.mkdir(parents=True, exist_ok=True)
-    partial = page.with_name(f"{page.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(page)
-    finally:
-        partial.unlink(missing_ok=True)
