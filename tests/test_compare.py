@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
@@ -329,7 +330,7 @@ def test_what_cannot_be_compared_is_one_line(
 def test_a_page_that_cannot_be_written_takes_nothing_away(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "x.html.partial").mkdir()
+    (project / f"x.html.{os.getpid()}.part").mkdir()  # where it is written first
     with pytest.raises(UserError, match=r"--page x\.html: is a directory"):
         call(project, "compare", "ours", "--page", "x.html")
     assert "Accuracy by session" in capsys.readouterr().out
