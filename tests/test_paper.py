@@ -396,6 +396,20 @@ def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.Monkey
     assert not changed_by("README.md", "der")
 
 
+@pytest.mark.parametrize(("text", "words"), [("a: [", "cannot be read"), ("", None)])
+def test_a_configuration_that_is_none_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str | None
+) -> None:
+    (tmp_path / "conf/method").mkdir(parents=True)
+    (tmp_path / "conf/method/own.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    if words:
+        with pytest.raises(UserError, match=words):
+            repository.method_files("own")
+    else:
+        assert repository.method_files("own") == ["own"]
+
+
 def test_what_a_source_imports_is_in_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """``syn`` reads with ``svhn``, also where a benchmark does not name it."""
     monkeypatch.setattr(repository, "source_names", lambda _: {"syn"})

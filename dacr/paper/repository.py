@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -110,7 +111,7 @@ def configuration(group: str, name: str) -> list[Path]:
     path = folder / f"{name.lstrip('/')}.yaml"
     if not path.exists():
         return []
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = _content(path)
     below = [own for own in content.get("defaults", []) if isinstance(own, str) and own != "_self_"]
     return [path, *(file for own in below for file in configuration(group, own))]
 
@@ -134,7 +135,7 @@ def source_files(benchmark: str) -> list[Path]:
 def source_names(benchmark: str) -> set[str]:
     """What ``data.sources`` of a benchmark names, its own or that of a file it builds upon."""
     for path in configuration("benchmark", benchmark):
-        data = yaml.safe_load(path.read_text(encoding="utf-8")).get("data") or {}
+        data = _content(path).get("data") or {}
         if sources := data.get("sources"):
             return {name for files in sources.values() for name in files}
     return set()
@@ -145,8 +146,22 @@ def method_files(method: str) -> list[str]:
     path = Path("conf/method") / f"{method}.yaml"
     if not path.exists():
         return [method]
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return list(content.get("code", [method]))
+    return list(_content(path).get("code", [method]))
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = _parsed(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read ({reason}); correct it") from None
+    return content if isinstance(content, dict) else {}
+
+
+@cache
+def _parsed(text: str) -> Any:
+    """Every experiment of a table asks for the same few files, and YAML is slow."""
+    return yaml.safe_load(text)
 
 
 def _within(path: str, folders: Iterable[str]) -> bool:
