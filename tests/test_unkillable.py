@@ -195,7 +195,7 @@ def test_two_processes_never_share_a_state(fresh, nursery):
         started.wait()
 
 
-def wait_for(condition, process, seconds=240):
+def wait_for(condition, process, seconds=900):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "nothing happened"
