@@ -221,10 +221,10 @@ def test_an_extractor_that_answers_loudly_has_no_more_say():
         model = make_method(params, CPU)
         assert model.features.newest.dim == 64
         unit, loud = (
-            torch.nn.functional.normalize(model.directed(f), dim=1) for f in (features, louder)
+            torch.nn.functional.normalize(model.head.directed(f), dim=1) for f in (features, louder)
         )
         assert torch.allclose(unit, loud, atol=1e-6) == same
-        direction = torch.nn.functional.normalize(model.directed(alone), dim=1)
+        direction = torch.nn.functional.normalize(model.head.directed(alone), dim=1)
         assert torch.allclose(direction, torch.nn.functional.normalize(alone, dim=1), atol=1e-6)
         if same:
             for row, image in enumerate(features):

@@ -121,7 +121,7 @@ def test_an_experiment_is_read_from_the_cache_with_its_own_parameters(
     before = sorted(project.rglob("*"))
     found = answers(project, "replay", capsys).loc[expected.index]
     assert (found["label"] == expected["predicted"]).all()
-    # A linear head: the confidence is the softmax that the run itself wrote down.
+    # The confidence is the one that the run itself wrote down.
     np.testing.assert_allclose(found["confidence"], expected["confidence"], atol=2e-6)
     assert found["component"].isna().all()
     assert [p for p in sorted(project.rglob("*")) if ".dvc" not in p.parts] == [
@@ -148,10 +148,15 @@ def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: P
         features = predictor.method.features(
             predictor.method.augmentation.test(torch.from_numpy(images))
         )
-    unit = torch.nn.functional.normalize(features, dim=1)
+    # Written out: every extractor's block has length 1, then the whole super-feature (two blocks).
+    blocks = [block / block.norm(dim=1, keepdim=True) for block in features.chunk(2, dim=1)]
+    unit = torch.cat(blocks, 1) / 2**0.5
     assert min(len(means) for means in head.components()) > 1
     memory = pd.read_csv(project / "runs/02/memory.csv")
-    for v, prediction in zip(unit, predictor(images), strict=True):
+    written = last_predictions(project, "02")["confidence"]
+    told = predictor(images)
+    np.testing.assert_allclose([p.confidence for p in told], written, atol=2e-6)
+    for v, prediction in zip(unit, told, strict=True):
         shares = [
             sum(float(torch.exp(head.kappa * (mean / mean.norm()) @ v)) for mean in means)
             / len(means)

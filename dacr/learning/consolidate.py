@@ -89,15 +89,12 @@ def predict(
     for positions in torch.arange(len(test)).split(BATCH):
         batch = torch.from_numpy(images[test["id"].to_numpy()[positions.numpy()]])
         features = method.features(method.augmentation.test(batch.to(method.device)))
-        scores = method.class_scores(features)
-        confidence, predicted = scores.float().softmax(1).max(1)
-        component = method.components_of(features, rows[positions].to(method.device))
-        parts.append(
-            torch.stack([predicted.double(), component.double(), confidence.double()]).cpu()
-        )
+        # Purity asks into which component of its own class an image falls.
+        answer = method.answer(features, rows[positions].to(method.device))
+        parts.append(torch.stack([part.double() for part in answer]).cpu())
         inside = shown[positions.numpy()]
         kept.append(torch.nn.functional.normalize(features.float()).cpu().numpy()[inside])
-    predicted, component, confidence = torch.cat(parts, 1)
+    predicted, confidence, component = torch.cat(parts, 1)
     test = test.drop(columns="part").assign(
         session=session,
         predicted=np.asarray(seen)[predicted.long().numpy()],

@@ -123,7 +123,7 @@ def load_model(method: Method, folder: Path) -> None:
         rest = load_file(folder / "state.safetensors")
         head = {k.removeprefix("head."): v for k, v in rest.items() if k.startswith("head.")}
         method.features = method.super_feature(extractors)
-        method.head = method.head.from_state(head)
+        method.head = method.head_from_state(head)
     except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(

@@ -8,8 +8,8 @@ A session runs ``begin`` → ``phases`` (trained one after the other) → ``cons
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -27,6 +27,16 @@ from dacr.model.super_feature import Representation, SuperFeature
 from dacr.rng import torch_generator
 
 M = TypeVar("M", bound=nn.Module)
+
+
+class Answer(NamedTuple):
+    """The model's word on a batch of features, [B] each."""
+
+    rows: Tensor
+    """The predicted classes."""
+    confidence: Tensor
+    """P(y|x) of the predicted class."""
+    components: Tensor
 
 
 class NoOptions(Section):
@@ -143,6 +153,20 @@ class Method(nn.Module):
         scores: Tensor = self.head(features)
         return scores
 
+    def class_probabilities(self, features: Tensor) -> Tensor:
+        """P(y|x) [B, n_seen]: how sure the model is of every class."""
+        return self.class_scores(features).float().softmax(1)
+
+    def answer(self, features: Tensor, rows: Tensor | None = None) -> Answer:
+        """What the model says of features: class, confidence, and the component inside the class.
+
+        The component is that of the predicted class, or of the classes ``rows``.
+        """
+        predicted = self.class_scores(features).argmax(1)
+        confidence = self.class_probabilities(features).gather(1, predicted.unsqueeze(1))
+        component = self.components_of(features, predicted if rows is None else rows)
+        return Answer(predicted, confidence.squeeze(1), component)
+
     def components_of(self, features: Tensor, rows: Tensor) -> Tensor:
         """The nearest component of each feature inside its class (0: a single prototype)."""
         return torch.zeros_like(rows)
@@ -168,6 +192,10 @@ class Method(nn.Module):
 
     def new_head(self) -> Head:
         return LinearHead(self.features.dim, 0, self.generator("head", 0))
+
+    def head_from_state(self, state: Mapping[str, Tensor]) -> Head:
+        """The head whose ``state_dict()`` this is."""
+        return self.head.from_state(state)
 
     def represent(self, batch: Batch) -> Representation:
         return self.features.represent(batch.images)

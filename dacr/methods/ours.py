@@ -6,7 +6,7 @@ expansion and reduction. The host keeps its representation and the loss that pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -38,24 +38,20 @@ class Ours(Method):
 
     def new_head(self) -> MixtureHead:
         mixture = self.params.mixture
-        return MixtureHead(self.features.dim, mixture.kappa, mixture.kappa_learnable)
+        return MixtureHead(
+            self.features.dim, mixture.kappa, mixture.kappa_learnable, self.block
+        )
 
-    # -- the direction of a feature ---------------------------------------------------------
+    def head_from_state(self, state: Mapping[str, Tensor]) -> MixtureHead:
+        return MixtureHead.from_state(state, self.block)
 
-    def directed(self, features: Tensor) -> Tensor:
-        """``features`` [B, d], of which the mixture sees the direction alone.
-
-        DER's super-feature is normalised as a whole, as the paper has v, or block by block: then
-        an extractor has the same say about every image, also one of a domain that it never saw
-        and answers more loudly than those that know it.
-        """
-        if self.params.mixture.normalisation == "whole":
-            return features
-        blocks = features.unflatten(1, (-1, self.features.newest.dim))
-        return F.normalize(blocks, dim=2).flatten(1)
+    @property
+    def block(self) -> int | None:
+        blocks = self.params.mixture.normalisation == "blocks"
+        return self.features.newest.dim if blocks else None
 
     def session_features(self, session: Session) -> Tensor:
-        return self.directed(super().session_features(session))
+        return self.head.directed(super().session_features(session))
 
     # -- expansion (Eq. 3) ------------------------------------------------------------------
 
@@ -154,7 +150,7 @@ class Ours(Method):
     def classification_losses(self, representation: Representation, batch: Batch) -> Losses:
         """L_overall (Eq. 14) of the M-step, term by term."""
         loss, head = self.params.loss, self.head
-        logits = head(self.directed(representation.feature))
+        logits = head(representation.feature)
         joint = logits + self.log_prior
         candidates = self.candidates(batch.labels, batch.is_memory)
         class_scores = only(candidates, joint, batch.labels).logsumexp(-1)
@@ -168,7 +164,7 @@ class Ours(Method):
             losses["intra"] = self.lambda_ * intra_class_loss(joint, batch.labels, assigned)
         if loss.beta > 0 and self.old_features is not None:
             (old_head,) = self._teacher
-            old_logits = old_head(self.directed(self.old_features(batch)))
+            old_logits = old_head(self.old_features(batch))
             losses["distillation"] = loss.beta * intra_class_distillation(
                 logits, old_logits, loss.distillation
             )
@@ -254,13 +250,17 @@ class Ours(Method):
 
     def class_scores(self, features: Tensor) -> Tensor:
         """κ times the cosine of the closest component of each class (Eq. 15), or log P(y|x)."""
-        logits: Tensor = self.head(self.directed(features))
+        logits: Tensor = self.head(features)
         if self.params.mixture.inference == "nearest_component":
             return logits.amax(-1)
         return class_log_scores(logits, self.head.counts())
 
+    def class_probabilities(self, features: Tensor) -> Tensor:
+        """The posterior P(y|x) (Eq. 11), whichever rule chooses the class."""
+        return self.head.class_log_posterior(features).exp()
+
     def components_of(self, features: Tensor, rows: Tensor) -> Tensor:
-        return own_logits(self.head(self.directed(features)), rows).argmax(1)
+        return own_logits(self.head(features), rows).argmax(1)
 
 
 def only(candidates: Tensor | None, logits: Tensor, rows: Tensor) -> Tensor:

@@ -141,6 +141,9 @@ class MixtureHead(Head):
     The components of a class come first in its row, the oldest first; ``inherited`` [C] of them
     are older than the last expansion. C_d(κ) never appears: with a shared κ it cancels in every
     posterior. A learnable κ stays within ``KAPPA_RANGE``.
+
+    Of a feature only the direction counts. With ``block`` every block of that many dimensions (DER:
+    one extractor each) is normalised first, so that all extractors have equal weight.
     """
 
     mask: Tensor
@@ -148,8 +151,11 @@ class MixtureHead(Head):
     fixed_kappa: Tensor | None
     learnable_kappa: nn.Parameter | None
 
-    def __init__(self, dim: int, kappa: float, kappa_learnable: bool) -> None:
+    def __init__(
+        self, dim: int, kappa: float, kappa_learnable: bool, block: int | None = None
+    ) -> None:
         super().__init__()
+        self.block = block
         value = torch.tensor(float(kappa))
         self.raw_means = nn.Parameter(torch.zeros(0, 0, dim))
         self.register_buffer("mask", torch.zeros(0, 0, dtype=torch.bool))
@@ -188,9 +194,15 @@ class MixtureHead(Head):
         """
         return F.normalize(self.raw_means, dim=-1) * self.mask.unsqueeze(-1)
 
+    def directed(self, features: Tensor) -> Tensor:
+        """``features`` [B, d] with the direction that the mixture sees; their length is free."""
+        if self.block is None:
+            return features
+        return F.normalize(features.unflatten(1, (-1, self.block)), dim=2).flatten(1)
+
     def cosines(self, features: Tensor) -> Tensor:
         """μ̃ᵀṽ [B, C, K_max]; zero at the padding."""
-        flat = F.normalize(features, dim=-1) @ self.unit_means().flatten(0, 1).T
+        flat = F.normalize(self.directed(features), dim=-1) @ self.unit_means().flatten(0, 1).T
         return flat.reshape(len(features), *self.mask.shape)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -264,8 +276,9 @@ class MixtureHead(Head):
         self.expand(range(known, known + new_rows), list(directions))
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        head = cls(state["raw_means"].shape[-1], 1.0, kappa_learnable="learnable_kappa" in state)
+    def from_state(cls, state: Mapping[str, Tensor], block: int | None = None) -> Self:
+        learnable = "learnable_kappa" in state
+        head = cls(state["raw_means"].shape[-1], 1.0, learnable, block)
         head.raw_means = nn.Parameter(torch.empty_like(state["raw_means"]))
         head.mask = torch.empty_like(state["mask"])
         head.inherited = torch.empty_like(state["inherited"])

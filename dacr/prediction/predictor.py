@@ -77,17 +77,11 @@ class Predictor:
         """Of uint8 images [B, size, size, 3], what the run says of each."""
         features = self._features(images)
         with torch.no_grad():
-            scores = self.method.class_scores(features)
-            if scores.shape[1] != len(self.seen):
+            if self.method.class_scores(features[:1]).shape[1] != len(self.seen):
                 raise UserError(f"{self.run.name} is damaged: run `dvc repro`")
-            rows = scores.argmax(1)
-            confidence = confidences(self.method, features, scores, rows)
-            components = self.method.components_of(features, rows).tolist()
+            answer = [part.tolist() for part in self.method.answer(features)]
         nearest = self._nearest(features)
-        return [
-            self._prediction(*facts)
-            for facts in zip(rows.tolist(), confidence.tolist(), components, nearest, strict=True)
-        ]
+        return [self._prediction(*facts) for facts in zip(*answer, nearest, strict=True)]
 
     def _prediction(
         self, row: int, confidence: float, component: int, near: list[Exemplar]
@@ -156,20 +150,6 @@ class Predictor:
         (place,) = np.flatnonzero(self.memory_ids == exemplar.id)[:1]
         image: Images = self.memory_images[place]
         return image
-
-
-def confidences(method: Method, features: Tensor, scores: Tensor, rows: Tensor) -> Tensor:
-    """How sure the model is of the classes ``rows``: P(y|x).
-
-    Of a mixture it is the posterior (Eq. 11), whichever rule chose the class; of other heads the
-    softmax of the class scores.
-    """
-    head = method.head
-    if isinstance(head, MixtureHead):
-        probabilities = head.class_log_posterior(features).exp()
-    else:
-        probabilities = scores.float().softmax(1)
-    return probabilities[torch.arange(len(rows), device=rows.device), rows]
 
 
 def _load(run: TrainedRun) -> Method:
