@@ -17,7 +17,7 @@ from dacr.learning.session import Session, open_session
 from dacr.learning.training import Batch, Phase, Trainer
 from dacr.methods import make_method
 from dacr.methods.base import Method
-from dacr.progress import TrainingProgress
+from dacr.runtime.progress import TrainingProgress
 
 CLASSES = 20
 

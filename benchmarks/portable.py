@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from dacr.portable import PORTABLE
+from dacr.runtime.portable import PORTABLE
 
 EMULATOR = "qemu-x86_64"
 PROCESSORS = {
@@ -33,8 +33,8 @@ def short_training(steps: int, batch: int) -> dict[str, object]:
     import torch
     from torch.nn import functional
 
-    from dacr.device import make_deterministic
     from dacr.model.backbones import build_backbone
+    from dacr.runtime.device import make_deterministic
 
     make_deterministic(1)
     generator = torch.Generator().manual_seed(0)

@@ -7,7 +7,7 @@ import os
 import sys
 from importlib import import_module
 
-from dacr.stage import run_stage
+from dacr.runtime.stage import run_stage
 
 COMMANDS: tuple[str, ...] = ("paper", "compare", "predict", "verify")
 
@@ -16,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="dacr", description=__doc__)
     commands = root.add_subparsers(dest="command", required=True, metavar="command")
     for name in COMMANDS:
-        module = import_module(f"dacr.commands.{name}")
+        module = import_module(f"dacr.cli.{name}")
         command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
         module.add_arguments(command)
         command.set_defaults(run=module.run)

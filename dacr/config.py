@@ -113,7 +113,7 @@ class Train(Section):
     precision: Literal["fp32", "bf16"]
     threads: int = Field(ge=1)
     portable: bool = False
-    """The same bits on every x86-64 processor with AVX2 (dacr/portable.py)."""
+    """The same bits on every x86-64 processor with AVX2 (dacr/runtime/portable.py)."""
 
 
 class Loss(Section):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dacr.errors import UserError
-from dacr.stage import run_stage
+from dacr.runtime.stage import run_stage
 
 if TYPE_CHECKING:
     from dacr.config import Data

@@ -1,11 +1,11 @@
 """``consolidate@t``: mixture reduction, memory selection, predictions on everything seen."""
 
-from dacr.stage import run_stage, session_argument, training_params
+from dacr.runtime.stage import run_stage, session_argument, training_params
 
 
 def main() -> None:
     params = training_params()
-    from dacr.learning.consolidate import consolidate
+    from dacr.sessions.consolidate import consolidate
 
     consolidate(params, session_argument(params))
 

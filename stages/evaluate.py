@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dacr.stage import run_stage
+from dacr.runtime.stage import run_stage
 
 
 def evaluate(reports: Path) -> None:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from dacr.stage import run_stage
+from dacr.runtime.stage import run_stage
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
 """``learn@t``: expansion and training on D_t ∪ M_t, starting from session t−1."""
 
-from dacr.stage import run_stage, session_argument, training_params
+from dacr.runtime.stage import run_stage, session_argument, training_params
 
 
 def main() -> None:
     params = training_params()
-    from dacr.learning.learn import learn
+    from dacr.sessions.learn import learn
 
     learn(params, session_argument(params))
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from dacr.errors import UserError
-from dacr.stage import run_stage
+from dacr.runtime.stage import run_stage
 
 PARAMS = Path("params.yaml")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dacr.stage import run_stage
+from dacr.runtime.stage import run_stage
 
 
 def picture_of(benchmark: Path) -> bytes:
@@ -20,10 +20,10 @@ def picture_of(benchmark: Path) -> bytes:
 def main() -> None:
     from dacr.config import load_params
     from dacr.evaluation import files
-    from dacr.evaluation.paper import compare
     from dacr.evaluation.plots import read_tables
-    from dacr.evaluation.report import Run, read_provenance, render, write_provenance
-    from dacr.paper.spec import load_paper
+    from dacr.experiments.published import compare
+    from dacr.experiments.tables import load_paper
+    from dacr.report.page import Run, read_provenance, render, write_provenance
 
     # Where a mirror lies on this machine is no part of the result.
     params = load_params().model_dump(mode="json", by_alias=True, exclude={"fetch"})

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from dacr.stage import run_stage, training_params
+from dacr.runtime.stage import run_stage, training_params
 
 
 def main() -> None:
     params = training_params()
     import torch
 
-    from dacr.learning.state import write_start
     from dacr.methods import make_method
+    from dacr.sessions.state import write_start
 
     # Random weights are drawn on the CPU on every machine, so that all of them start alike.
     write_start(make_method(params, torch.device("cpu")), Path("runs/00"))

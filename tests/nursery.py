@@ -13,8 +13,8 @@ import sys
 
 import torch
 
-import dacr.learning.learn
-from dacr.stage import run_stage
+import dacr.sessions.learn
+from dacr.runtime.stage import run_stage
 from stages import learn
 
 
@@ -30,7 +30,7 @@ def live(folder: str, session: str) -> None:
 
 
 def main() -> None:
-    assert dacr.learning.learn  # loaded once, for all lives
+    assert dacr.sessions.learn  # loaded once, for all lives
     torch.set_num_threads(1)  # no pool of threads, which a fork would lose
     for line in sys.stdin:
         folder, session = line.split()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from dacr.paper.plan import Experiment
-from dacr.paper.records import Record
+from dacr.experiments.plan import Experiment
+from dacr.experiments.records import Record
 
 CLASSES, DOMAINS = [str(c) for c in range(10)], ["pen", "street", "<blended>", "rendered"]
 SESSIONS = {"nc": 5, "nd": 4, "ncd": 10, "nd3": 3}

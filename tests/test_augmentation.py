@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import dacr.torchvision_compat  # noqa: F401
+import tests.torchvision_compat  # noqa: F401
 
 # isort: split
 import pytest

@@ -509,7 +509,7 @@ def test_outside_a_terminal_a_build_tells_now_and_then_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ticks = iter(range(0, 10_000, 6))
-    monkeypatch.setattr("dacr.progress.time.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("dacr.runtime.progress.time.monotonic", lambda: next(ticks))
     build(make_samples(train=30, test=0), tmp_path, workers=1, per_pair=20)
     told = capsys.readouterr().out.splitlines()
     assert [line.split(" images")[0] for line in told] == [

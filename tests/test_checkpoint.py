@@ -13,7 +13,7 @@ from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint, fingerprint, scratch_root
 from dacr.learning.training import Trainer
 from dacr.methods import make_method
-from dacr.progress import TrainingProgress
+from dacr.runtime.progress import TrainingProgress
 from tests.learning import CPU, small_params, small_session
 
 METHODS = ["replay", "ucir", "geodl", "der", "ucir_dacr", "geodl_dacr", "der_dacr"]

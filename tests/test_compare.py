@@ -16,7 +16,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from dacr.comparison import (
+from dacr.errors import UserError
+from dacr.experiments.comparison import (
     Comparison,
     Side,
     compare_experiments,
@@ -27,9 +28,8 @@ from dacr.comparison import (
     warnings_of,
     why_incomparable,
 )
-from dacr.comparison_text import rows_table, text_curves
-from dacr.errors import UserError
-from dacr.experiments import open_experiment
+from dacr.experiments.reading import open_experiment
+from dacr.report.comparison_text import rows_table, text_curves
 from stages import evaluate
 from tests.experiment_project import call, dacr, put_under_dvc, run, save
 from tests.legends import line_figures

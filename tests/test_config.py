@@ -150,7 +150,7 @@ def test_the_committed_parameters_are_what_conf_composes(tmp_path):
 
 def test_a_checkpoint_is_named_by_the_parameters_that_dvc_watches():
     """Otherwise a changed parameter could meet a stale checkpoint, or DVC miss the change."""
-    from dacr.learning.learn import LEARN_PARAMS
+    from dacr.sessions.learn import LEARN_PARAMS
 
     stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
     assert set(LEARN_PARAMS) == set(stages["learn"]["do"]["params"])

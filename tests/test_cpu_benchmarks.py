@@ -17,7 +17,7 @@ import yaml
 
 from dacr.config import Params, load_params
 from dacr.errors import UserError
-from dacr.evaluation.report import shares
+from dacr.report.page import shares
 from stages import build, fetch
 from stages.params import compose
 from tests.synthetic_run import SyntheticRun, make_report, rerun

@@ -23,10 +23,10 @@ from dacr.data.sources import get_source
 from dacr.data.splits import make_schedule, read_session
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
-from dacr.learning.learn import learn
 from dacr.learning.training import Phase, Trainer
 from dacr.methods import make_method
-from dacr.progress import TrainingProgress
+from dacr.runtime.progress import TrainingProgress
+from dacr.sessions.learn import learn
 from tests.learning import CPU, small_params, small_session
 from tests.test_stage import only_line, run_main
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params

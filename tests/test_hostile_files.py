@@ -19,8 +19,8 @@ from dacr.data.download import fetch_file
 from dacr.data.files import RemoteFile
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
-from dacr.learning.consolidate import consolidate
-from dacr.learning.learn import learn, work_name
+from dacr.sessions.consolidate import consolidate
+from dacr.sessions.learn import learn, work_name
 from stages import evaluate, report, split
 from tests.tiny_pipeline import REPOSITORY, prepare, run_sessions, tiny_params
 

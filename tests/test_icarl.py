@@ -12,10 +12,10 @@ from torch import Tensor
 
 from dacr.errors import UserError
 from dacr.learning.session import Session
-from dacr.learning.state import load_model
 from dacr.learning.training import Batch
 from dacr.methods import make_method
 from dacr.methods.icarl import ICarl, binary_targets
+from dacr.sessions.state import load_model
 from tests.learning import CPU, small_params, small_session
 from tests.teaching import cross_entropy, disturb, logits_of, softmax, values_of, whole_batch
 from tests.tiny_pipeline import run, tiny_params

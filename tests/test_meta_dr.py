@@ -11,7 +11,6 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from dacr.learning.checkpoint import scratch_root
-from dacr.learning.learn import learn
 from dacr.learning.randomisation import (
     MANIPULATIONS,
     Chain,
@@ -26,6 +25,7 @@ from dacr.methods.meta_dr import MetaDR
 from dacr.model.heads import LinearHead
 from dacr.model.super_feature import Representation
 from dacr.rng import torch_generator
+from dacr.sessions.learn import learn
 from tests.learning import CPU, small_params, small_session
 from tests.teaching import values_of, whole_batch
 from tests.tiny_pipeline import prepare, run, tiny_params

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from dacr.data.any_image import read_image
 from dacr.data.fetching import fetch_source
 from dacr.data.packing import pack_image
 from dacr.data.sources import Source, get_source
 from dacr.errors import UserError
-from dacr.prediction.images import read_image
 
 SIDE = 12
 

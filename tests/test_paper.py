@@ -18,18 +18,8 @@ from rich.console import Console
 
 from dacr.config import load_params
 from dacr.errors import UserError
-from dacr.paper import repository
-from dacr.paper.charts import (
-    COLOURS,
-    WIDTH,
-    MarkedBar,
-    arrival_grid,
-    colour_of,
-    marked_bars,
-    mean,
-)
-from dacr.paper.page import _leading_row, render, with_code
-from dacr.paper.plan import (
+from dacr.experiments import repository
+from dacr.experiments.plan import (
     Choice,
     Experiment,
     cells,
@@ -40,11 +30,21 @@ from dacr.paper.plan import (
     tasks,
     to_run,
 )
-from dacr.paper.records import Record, Store, _facts, read_results, write_results
-from dacr.paper.results import Results, commit_results, deviation, results_of
-from dacr.paper.spec import Paper, load_paper, load_table
-from dacr.paper.terminal import beside, scale, show_plan, show_results, signed, where
-from dacr.paper.worker import by_arrival
+from dacr.experiments.records import Record, Store, _facts, read_results, write_results
+from dacr.experiments.results import Results, commit_results, deviation, results_of
+from dacr.experiments.tables import Paper, load_paper, load_table
+from dacr.experiments.worker import by_arrival
+from dacr.report.table_charts import (
+    COLOURS,
+    WIDTH,
+    MarkedBar,
+    arrival_grid,
+    colour_of,
+    marked_bars,
+    mean,
+)
+from dacr.report.table_page import _leading_row, render, with_code
+from dacr.report.table_terminal import beside, scale, show_plan, show_results, signed, where
 from stages.params import compose
 from tests.chromium import Chromium, executable
 from tests.legends import line_figures
@@ -365,7 +365,8 @@ def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.Monkey
             "conf/config.yaml", "conf/method/der.yaml", "conf/method/ucir.yaml",
             "conf/benchmark/idigits.yaml", "conf/cpu.yaml",
             "dacr/learning/losses.py", "dacr/methods/der.py",
-            "dacr/methods/ucir.py", "dacr/methods/ours.py", "dacr/paper/page.py", "README.md",
+            "dacr/methods/ucir.py", "dacr/methods/ours.py", "dacr/report/table_page.py",
+            "README.md",
             *(f"dacr/data/sources/{name}.py" for name in ("base", "syn", "svhn", "street")),
         ],
         "old",
@@ -387,7 +388,7 @@ def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.Monkey
     assert not changed_by("conf/cpu.yaml", "der")
     assert not changed_by("dacr/methods/ours.py", "der")
     assert not changed_by("dacr/methods/ucir.py", "der")
-    assert not changed_by("dacr/paper/page.py", "der")
+    assert not changed_by("dacr/report/table_page.py", "der")
     assert changed_by("dacr/data/sources/syn.py", "der")
     assert changed_by("dacr/data/sources/base.py", "der")
     assert not changed_by("dacr/data/sources/street.py", "der")
@@ -425,7 +426,7 @@ def test_every_file_that_dvc_watches_is_in_the_identity() -> None:
         listed |= set(stages[name].get("do", stages[name])["deps"])
     code = {d for d in listed if d.startswith("dacr/") and "$" not in d} | {"data/schedules"}
     code.remove("dacr/data/sources")  # of which an experiment takes its own
-    assert code <= set(repository.EVERY_EXPERIMENT) | {"dacr/learning/state.py"}
+    assert code <= set(repository.EVERY_EXPERIMENT) | {"dacr/sessions/state.py"}
 
 
 # -- results ----------------------------------------------------------------------------------

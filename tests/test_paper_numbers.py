@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dacr.paper.spec import Paper, load_paper
+from dacr.experiments.tables import Paper, load_paper
 
 AVERAGE, FINAL = "average_incremental_accuracy", "final_accuracy"
 SPLITS = ("nc", "nd", "ncd")

@@ -24,9 +24,9 @@ import pytest
 
 from dacr.data.splits import read_session
 from dacr.errors import UserError
-from dacr.paper import ray_engine
-from dacr.paper.engine import Project
-from dacr.paper.ray_engine import (
+from dacr.experiments import ray_engine
+from dacr.experiments.engine import Project
+from dacr.experiments.ray_engine import (
     FreeClone,
     RayEngine,
     address_of,
@@ -35,10 +35,10 @@ from dacr.paper.ray_engine import (
     slots,
     unpacked,
 )
-from dacr.paper.records import Record
-from dacr.paper.spec import Needs
-from dacr.paper.sweep import adopt
-from dacr.paper.worker import Order, Outcome
+from dacr.experiments.records import Record
+from dacr.experiments.sweep import adopt
+from dacr.experiments.tables import Needs
+from dacr.experiments.worker import Order, Outcome
 from tests.paper_project import environment, run, tiny_project
 
 EPOCHS = 3
@@ -305,10 +305,12 @@ def test_a_killed_experiment_is_tried_again(
 ) -> None:
     """A project whose worker does nothing but die a few times, as for want of memory."""
     project, count = tmp_path / "project", tmp_path / "count"
-    (project / "dacr/paper").mkdir(parents=True)
+    (project / "dacr/experiments").mkdir(parents=True)
     (project / "dacr/__init__.py").touch()
-    (project / "dacr/paper/__init__.py").touch()
-    (project / "dacr/paper/worker.py").write_text(KILLED.format(count=str(count), enough=enough))
+    (project / "dacr/experiments/__init__.py").touch()
+    (project / "dacr/experiments/worker.py").write_text(
+        KILLED.format(count=str(count), enough=enough)
+    )
     revision = committed(project)
     own = Project(project, revision, tmp_path / "cache", tmp_path / "scratch")
     engine = RayEngine(own, nodes.address, Needs(cpus=1, gpus=0, retries=1))
@@ -411,7 +413,7 @@ def test_ray_is_imported_by_nobody_who_does_not_ask_for_it(tmp_path: Path) -> No
         "for one in pkgutil.walk_packages(dacr.__path__, 'dacr.'):\n"
         "    one.name.endswith('__main__') or importlib.import_module(one.name)\n"
         "from dacr.errors import UserError\n"
-        "from dacr.paper.ray_engine import connect\n"
+        "from dacr.experiments.ray_engine import connect\n"
         "try:\n    connect('auto')\nexcept UserError as error:\n    print(error)\n"
     )
     said = run(tmp_path, sys.executable, "-c", script)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from dacr.errors import UserError
-from dacr.paper.engine import following, stop
-from dacr.paper.plan import Experiment
-from dacr.paper.records import Store
-from dacr.paper.repository import git
-from dacr.paper.sweep import Ended, adopt, keep, only_sweep, sweep
-from dacr.paper.worker import LAST, Order, Outcome, error_line
+from dacr.experiments.engine import following, stop
+from dacr.experiments.plan import Experiment
+from dacr.experiments.records import Store
+from dacr.experiments.repository import git
+from dacr.experiments.sweep import Ended, adopt, keep, only_sweep, sweep
+from dacr.experiments.worker import LAST, Order, Outcome, error_line
 from tests.paper_project import environment, run, tiny_project
 from tests.paper_records import record_of
 

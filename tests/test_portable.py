@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dacr.portable import PORTABLE, fix_instructions, has_avx2
+from dacr.runtime.portable import PORTABLE, fix_instructions, has_avx2
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
 from tests.tiny_project import environment
 

@@ -22,13 +22,13 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from dacr.data.any_image import find_images, read_image
 from dacr.data.benchmark import Benchmark
 from dacr.data.packing import pack_image
 from dacr.errors import UserError
-from dacr.experiments import open_experiment
-from dacr.prediction.images import find_images, read_image
-from dacr.prediction.predictor import Predictor
-from dacr.prediction.runs import TrainedRun, open_run
+from dacr.experiments.reading import open_experiment
+from dacr.experiments.trained import TrainedRun, open_run
+from dacr.sessions.predictor import Predictor
 from tests import tiny_pipeline
 from tests.experiment_project import call, dacr, put_under_dvc, refusal, run, save
 
@@ -525,7 +525,8 @@ def test_what_is_done_is_told_whatever_happens(
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
 ) -> None:
-    from dacr.prediction import images, predictor
+    from dacr.data import any_image as images
+    from dacr.sessions import predictor
 
     one, other = sorted((project / "pngs").iterdir())[:2]
     read = images.read_image
@@ -644,7 +645,7 @@ def test_what_cannot_be_entered_is_said(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_device_without_an_end_is_refused() -> None:
-    from dacr.prediction import images
+    from dacr.data import any_image as images
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(images, "MOST_BYTES", 1000)

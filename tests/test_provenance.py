@@ -9,9 +9,9 @@ from importlib import metadata
 import pytest
 import torch
 
-from dacr.evaluation.report import read_provenance, write_provenance
 from dacr.model.backbones import build_backbone
-from dacr.provenance import forward_flops, training_flops
+from dacr.report.page import read_provenance, write_provenance
+from dacr.runtime.provenance import forward_flops, training_flops
 from tests.tiny_pipeline import prepare, run_sessions, tiny_params
 
 SECRETS = {
@@ -134,7 +134,7 @@ def test_notes_do_not_disturb_exactness(noted, tmp_path):
 
 
 def test_a_run_outside_of_git_is_noted_too(tmp_path, monkeypatch):
-    from dacr.provenance import machine
+    from dacr.runtime.provenance import machine
 
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with chdir(tmp_path):

@@ -22,7 +22,11 @@ from PIL import Image, ImageDraw
 from dacr.config import load_params
 from dacr.data.sources.upstream import SAMPLE, WHOLE
 from dacr.errors import UserError
-from dacr.evaluation.charts import (
+from dacr.evaluation.files import read_history, read_predictions, read_schedule
+from dacr.evaluation.plots import read_tables, write_tables
+from dacr.experiments.published import Comparison, compare
+from dacr.experiments.tables import load_paper
+from dacr.report.charts import (
     COLOURS,
     SHAPES,
     Bar,
@@ -33,13 +37,9 @@ from dacr.evaluation.charts import (
     scatter,
     ticks,
 )
-from dacr.evaluation.files import read_history, read_predictions, read_schedule
-from dacr.evaluation.paper import Comparison, compare
-from dacr.evaluation.pictures import matrix_png
-from dacr.evaluation.plots import read_tables, write_tables
-from dacr.evaluation.report import read_provenance, reproduce_command, write_provenance
-from dacr.evaluation.result_sections import confusion
-from dacr.paper.spec import load_paper
+from dacr.report.page import read_provenance, reproduce_command, write_provenance
+from dacr.report.pictures import matrix_png
+from dacr.report.result_sections import confusion
 from stages.params import compose
 from tests.legends import line_figures, looks, of_class, place_and_shape
 from tests.synthetic_run import RULES, SyntheticRun, make_report, rerun

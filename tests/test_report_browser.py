@@ -78,7 +78,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for note in notes:
         name = f"provenance-{note['stage']}.json"
         (folder / "runs/10" / name).write_text(json.dumps(note))
-    from dacr.evaluation.report import read_provenance, write_provenance
+    from dacr.report.page import read_provenance, write_provenance
 
     write_provenance(page.parent / "provenance.js", read_provenance(folder / "runs"))
     return page

@@ -59,7 +59,7 @@ def overwrite(path: Path) -> None:
 def test_a_colleague_pulls_and_no_stage_runs(colleague):
     run(colleague, "dvc", "pull", "-q")
     # Python leaves compiled code beside the sources; that is no change of them.
-    run(colleague, "python", "-c", "import dacr.learning.learn, dacr.evaluation.report")
+    run(colleague, "python", "-c", "import dacr.sessions.learn, dacr.report.page")
     assert list(colleague.glob("dacr/learning/__pycache__/*.pyc"))
     output = run(colleague, "dvc", "repro")
     assert "Running stage" not in output

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.io import savemat
 
-import dacr.torchvision_compat  # noqa: F401
+import tests.torchvision_compat  # noqa: F401
 from dacr.data.archives import read_npz
 from dacr.data.download import Unreachable
 from dacr.data.fetching import fetch_source

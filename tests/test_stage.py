@@ -18,7 +18,7 @@ def run_main(body, tmp_path, **options):
     script.write_text(
         "import os, sys, time\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from dacr.stage import run_stage\n"
+        "from dacr.runtime.stage import run_stage\n"
         "def main():\n"
         + "".join(f"    {line}\n" for line in body.splitlines())
         + "run_stage(main)\n"
@@ -114,7 +114,7 @@ def test_control_c_is_one_line_and_130(tmp_path):
     script = tmp_path / "stage_under_test.py"
     script.write_text(
         f"import signal, sys, time\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from dacr.stage import run_stage\n"
+        "from dacr.runtime.stage import run_stage\n"
         # A test run in the background of a shell inherits that ^C is ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def main():\n    print('ready', flush=True)\n    time.sleep(60)\n"
@@ -135,6 +135,6 @@ def test_control_c_is_one_line_and_130(tmp_path):
 
 
 def test_an_unknown_device_is_one_line(tmp_path):
-    body = "from dacr.device import pick_device\npick_device()"
+    body = "from dacr.runtime.device import pick_device\npick_device()"
     result = run_main(body, tmp_path, env={"DACR_DEVICE": "abacus"})
     assert "DACR_DEVICE=abacus" in only_line(result)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-IMPORT_GUARD = "import torch, dacr.torchvision_compat as compat\n"
+IMPORT_GUARD = "import torch, tests.torchvision_compat as compat\n"
 USE_TRANSFORMS = """
 from torchvision.transforms import v2
 image = torch.arange(3 * 6 * 6, dtype=torch.uint8).reshape(3, 6, 6)

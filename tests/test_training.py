@@ -11,8 +11,8 @@ from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.training import Phase, Trainer, extract, learning_rate, shuffle
 from dacr.methods import make_method
-from dacr.progress import TrainingProgress
 from dacr.rng import torch_generator
+from dacr.runtime.progress import TrainingProgress
 from tests.learning import CPU, small_params, small_session
 
 

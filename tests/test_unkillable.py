@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from dacr.config import load_params
-from dacr.learning.learn import learn, work_name
+from dacr.sessions.learn import learn, work_name
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
 from tests.tiny_project import commit, environment, make_project, run
 

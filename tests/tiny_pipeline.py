@@ -12,8 +12,8 @@ import yaml
 from dacr.config import Params
 from dacr.data.benchmark import Benchmark, build_benchmark
 from dacr.data.sources.base import Part, Sample, Source
-from dacr.learning.consolidate import consolidate
-from dacr.learning.learn import BENCHMARK, learn
+from dacr.sessions.consolidate import consolidate
+from dacr.sessions.learn import BENCHMARK, learn
 from stages import split, start
 from tests.learning import pictures, small_params
 

@@ -18,8 +18,8 @@ from unittest.mock import patch
 import numpy as np
 
 from dacr.config import load_params
-from dacr.learning.consolidate import consolidate
-from dacr.learning.learn import learn
+from dacr.sessions.consolidate import consolidate
+from dacr.sessions.learn import learn
 from stages import build, evaluate, fetch, params, report, split, start
 from tests.learning import pictures
 

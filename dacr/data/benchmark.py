@@ -23,8 +23,8 @@ from dacr.data.packing import Packed, packed
 from dacr.data.restriction import restricted
 from dacr.data.sources.base import Sample, Source
 from dacr.errors import UserError
-from dacr.progress import IMAGES as IN_IMAGES
-from dacr.progress import AmountProgress
+from dacr.runtime.progress import IMAGES as IN_IMAGES
+from dacr.runtime.progress import AmountProgress
 
 IMAGES, INDEX, SUMMARY = "images.npy", "index.parquet", "benchmark.json"
 COLUMNS = {"id": "int64", "label": "int64", "domain": "int64", "part": "str", "source_id": "str"}

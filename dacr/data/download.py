@@ -35,7 +35,7 @@ from filelock import FileLock
 from dacr.data.confirmation import ConfirmationPage
 from dacr.data.files import BLOCK, Fingerprint, RemoteFile, copy_in, land, user_path
 from dacr.errors import UserError
-from dacr.progress import MEGABYTES, AmountProgress
+from dacr.runtime.progress import MEGABYTES, AmountProgress
 
 MIRROR = "DACR_MIRROR"
 ATTEMPTS = 4  # fruitless ones in a row, at one address

@@ -15,8 +15,8 @@ from dacr.data.augmentation import Augmentation
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.session import Session, TrainingView
-from dacr.progress import TrainingProgress
 from dacr.rng import torch_generator
+from dacr.runtime.progress import TrainingProgress
 
 Losses = dict[str, Tensor]
 

@@ -38,9 +38,7 @@ class Ours(Method):
 
     def new_head(self) -> MixtureHead:
         mixture = self.params.mixture
-        return MixtureHead(
-            self.features.dim, mixture.kappa, mixture.kappa_learnable, self.block
-        )
+        return MixtureHead(self.features.dim, mixture.kappa, mixture.kappa_learnable, self.block)
 
     def head_from_state(self, state: Mapping[str, Tensor]) -> MixtureHead:
         return MixtureHead.from_state(state, self.block)

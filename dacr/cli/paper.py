@@ -1,0 +1,175 @@
+"""Every table and figure of the paper: what it needs, running it, the results beside the paper's.
+
+Experiments run at the committed revision, each with one thread in a clone of its own under .dacr/,
+and end as DVC experiments of this repository. What is done is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dacr.experiments.engine import Engine
+    from dacr.experiments.plan import Choice
+    from dacr.experiments.tables import Paper
+
+HELP = "the paper's tables and figures: list, plan, run, show"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    verbs.add_parser("list", help="the tables and figures")
+    for verb, text in (
+        ("plan", "what a table needs, what is there already, and how long the rest takes"),
+        ("run", "run what is missing, as DVC experiments"),
+        ("show", "the results beside the paper's, here and as a page"),
+    ):
+        own = verbs.add_parser(verb, help=text)
+        own.add_argument("table", help="a name from `dacr paper list`")
+        own.add_argument("--benchmark", default="idigits_mini", help="(default: %(default)s)")
+        if verb != "show":
+            _add_choice(own)
+        if verb == "run":
+            _add_engine(own)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--methods", help="only these, with commas: der,der_dacr")
+    parser.add_argument("--splits", help="only these, with commas: nd,ncd")
+    parser.add_argument("--seeds", help="how many of conf/paper.yaml, or which: 3, or 11,12")
+    parser.add_argument("--jobs", type=int, default=1, help="experiments at a time (default: 1)")
+    parser.add_argument(
+        "--redo",
+        choices=("changed", "all"),
+        help="run again what was measured with other code or settings, or everything",
+    )
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=("local", "ray"), default="local")
+    parser.add_argument("--address", default="auto", help="of the Ray cluster (default: auto)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from dacr.experiments.repository import require_project
+    from dacr.experiments.tables import load_paper
+    from dacr.report.table_terminal import console_of, show_list
+
+    require_project()
+    paper, console = load_paper(), console_of()
+    match arguments.verb:
+        case "list":
+            show_list(paper, console)
+        case "plan":
+            _plan(paper, arguments, console)
+        case "run":
+            _run(paper, arguments, console)
+        case "show":
+            _show(paper, arguments.table, arguments.benchmark, console)
+
+
+def _choice(paper: Paper, arguments: argparse.Namespace) -> Choice:
+    from dacr.errors import UserError
+    from dacr.experiments.plan import Choice, parse_seeds
+
+    if arguments.jobs < 1:
+        raise UserError(f"--jobs {arguments.jobs}: at least one experiment at a time")
+    return Choice(
+        _words(arguments.methods, "--methods"),
+        _words(arguments.splits, "--splits"),
+        parse_seeds(arguments.seeds, paper.seeds),
+    )
+
+
+def _words(text: str | None, option: str) -> list[str]:
+    """The words between commas; none without the option, which means all."""
+    from dacr.errors import UserError
+
+    words = [stripped for word in (text or "").split(",") if (stripped := word.strip())]
+    if text is not None and not words:
+        raise UserError(f"{option} names nothing; leave it out for all")
+    return words
+
+
+def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
+    from dacr.experiments.plan import cells, tasks
+    from dacr.experiments.records import Store
+    from dacr.experiments.repository import head, uncommitted
+    from dacr.report.table_terminal import show_plan
+
+    table = paper.table(arguments.table)
+    chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
+    show_plan(tasks(table, chosen, Store(), head()), arguments.redo, arguments.jobs, console)
+    if changed := uncommitted():
+        console.print(f"Before a run commit {', '.join(changed[:3])}: it uses what is committed.")
+
+
+def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
+    from dacr.errors import UserError
+    from dacr.experiments.plan import cells, tasks, to_run
+    from dacr.experiments.records import SCRATCH, Store
+    from dacr.experiments.repository import head, require_committed
+    from dacr.experiments.sweep import only_sweep, order_of, sweep
+    from dacr.report.table_terminal import Narrator, summary
+
+    table = paper.table(arguments.table)
+    chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
+    require_committed()
+    revision = head()
+    with only_sweep() as lock:
+        store = Store()
+        planned = tasks(table, chosen, store, revision)
+        waiting = to_run(planned, arguments.redo)
+        failed: dict[str, str] = {}
+        if not waiting:
+            console.print(summary(planned, arguments.redo, arguments.jobs))
+        else:
+            engine = _engine(paper, arguments, revision, lock)
+            console.print(summary(planned, arguments.redo, engine.jobs))
+            console.print(f"What they say meanwhile is in {SCRATCH}/logs.")
+            orders = [order_of(task, revision) for task in waiting]
+            failed = sweep(engine, orders, store, Narrator(len(orders), console)).failed
+    _show(paper, table.name, arguments.benchmark, console)
+    if failed:
+        for name, error in failed.items():
+            line = f"failed: {name}: {error} (log: {SCRATCH}/logs/{name}.log)"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        again = "the same command" + " without --redo" * bool(arguments.redo)
+        raise UserError(
+            f"{len(failed)} of {len(waiting)} experiments failed; {again} runs only them"
+        )
+
+
+def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: int) -> Engine:
+    from pathlib import Path
+
+    from dacr.experiments.engine import LocalEngine, Project
+    from dacr.experiments.records import SCRATCH
+    from dacr.experiments.sweep import cache_folder
+
+    project = Project(Path.cwd(), revision, cache_folder(), Path(SCRATCH).resolve())
+    if arguments.engine == "ray":
+        from dacr.experiments.ray_engine import RayEngine
+
+        return RayEngine(project, arguments.address, paper.ray)
+    return LocalEngine(project, arguments.jobs, lock)
+
+
+def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:
+    from dacr.experiments.plan import check_benchmark
+    from dacr.experiments.records import Store
+    from dacr.experiments.results import commit_results, results_of
+    from dacr.report.table_page import write_page
+    from dacr.report.table_terminal import show_results
+
+    check_benchmark(benchmark)
+    results = results_of(paper, paper.table(name), benchmark, Store())
+    page = write_page(results) if results.all_records else None
+    if page:
+        commit_results(results)
+    show_results(results, console)
+    if page:
+        console.print(f"The page: {page}")

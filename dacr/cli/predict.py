@@ -1,0 +1,230 @@
+"""What a trained run says about images: class, confidence, component, nearest exemplars.
+
+The confidence is P(y|x): the posterior of the mixture (Eq. 11) for methods w/ ours, the softmax of
+the class scores for all others. It is not calibrated. Images are resized as the benchmark's are;
+photographs are turned upright, 16-bit grey is scaled to 8 bits, transparency is laid on white.
+What is not an image is named on standard error, the others go on, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from dacr.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dacr.report.predictions import Output
+    from dacr.sessions.predictor import Predictor
+
+HELP = "what a trained run says about images"
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number between 0 and 100")
+    return int(text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "trained",
+        metavar="RUN",
+        help="a session's folder (runs/04), 'workspace' (its last session), an experiment's name "
+        "or a git revision (their last session, from DVC's cache or remote)",
+    )
+    parser.add_argument(
+        "images",
+        metavar="image",
+        nargs="*",
+        help="image files, folders (searched recursively), or - for one image on standard input",
+    )
+    parser.add_argument(
+        "--from-file",
+        metavar="FILE",
+        help="take more names from a file, one a line; - is standard input",
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="one JSON object a line")
+    kind.add_argument("--csv", action="store_true", help="comma-separated lines with a header")
+    parser.add_argument(
+        "--exemplars",
+        metavar="K",
+        type=_count,
+        default=3,
+        help="how many of the nearest exemplars in memory to tell, by the cosine of features "
+        "(default: 3; 0 does not need the benchmark's images)",
+    )
+    parser.add_argument(
+        "--save-exemplars",
+        metavar="DIR",
+        type=Path,
+        help="write the exemplars that are told as exemplar-<id>.png to this folder",
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    names = _names(arguments)
+    _check_folder(arguments)
+    images, refused = _found(names)
+    if not images:
+        raise UserError(f"{refused} could not be read, 0 could")
+    from dacr.experiments.trained import open_run
+
+    with TemporaryDirectory(prefix="dacr-") as scratch:
+        found = open_run(arguments.trained, Path(scratch), with_images=arguments.exemplars > 0)
+        if found.note:
+            _tell(found.note)
+        if arguments.save_exemplars:
+            _make_folder(arguments.save_exemplars)
+        # Only now: a wrong name is told before the seconds that torch takes to load.
+        from dacr.sessions.predictor import Predictor
+
+        predictor = Predictor(found, arguments.exemplars)
+        output = _output(arguments, predictor)
+        try:
+            late = _predict(images, predictor, output, arguments.save_exemplars)
+        finally:  # what is done is told, whatever happens
+            output.close()
+    if refused + late:
+        raise UserError(f"{refused + late} could not be read, {len(images) - late} could")
+
+
+def _check_folder(arguments: argparse.Namespace) -> None:
+    from dacr.experiments.reading import refuse_the_pipelines
+
+    if arguments.save_exemplars and not arguments.exemplars:
+        raise UserError("--save-exemplars needs --exemplars of at least 1")
+    if arguments.save_exemplars:
+        refuse_the_pipelines(arguments.save_exemplars, "--save-exemplars")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_save(folder, error) from None
+
+
+def _cannot_save(path: Path, error: OSError) -> UserError:
+    return UserError(f"--save-exemplars {path}: {(error.strerror or str(error)).lower()}")
+
+
+def _found(names: list[str]) -> tuple[list[str], int]:
+    """The images that seem readable; the others are told at once, and how many they are."""
+    from dacr.data.any_image import find_images
+
+    found = list(find_images(names))
+    wrong = [name for name in found if isinstance(name, UserError)]
+    for error in wrong:
+        _tell(str(error))
+    return [name for name in found if isinstance(name, str)], len(wrong)
+
+
+def _names(arguments: argparse.Namespace) -> list[str]:
+    """The images that the command line asks for, before any work."""
+    from dacr.data.any_image import STDIN
+
+    names = list(arguments.images)
+    if [*names, arguments.from_file].count(STDIN) > 1:
+        raise UserError("standard input can be read once: give - only once")
+    if arguments.from_file:
+        names += _listed(arguments.from_file)
+    if not names:
+        raise UserError("name at least one image, a folder of images, or - for standard input")
+    return names
+
+
+def _listed(file: str) -> list[str]:
+    from dacr.data.any_image import STDIN
+
+    try:
+        content = _given() if file == STDIN else Path(file).read_bytes()
+    except OSError as error:
+        raise UserError(f"--from-file {file}: {error.strerror}") from None
+    lines = content.decode("utf-8-sig", errors="surrogateescape").split("\n")
+    return [line.removesuffix("\r") for line in lines if line.strip()]
+
+
+def _given() -> bytes:
+    if sys.stdin is None or sys.stdin.closed:
+        raise UserError("standard input is closed; pipe a list of names into it")
+    if sys.stdin.isatty():
+        _tell("names of images, one a line; the end is Ctrl-D on a line of its own")
+    return sys.stdin.buffer.read()
+
+
+def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
+    from dacr.report.predictions import CsvLines, JsonLines, PrettyTable
+
+    if arguments.json:
+        return JsonLines()
+    if arguments.csv:
+        return CsvLines(predictor.k)
+    params = predictor.run.params
+    return PrettyTable(f"{arguments.trained}: {params.method} on {params.benchmark}")
+
+
+def _predict(names: list[str], predictor: Predictor, output: Output, folder: Path | None) -> int:
+    """Predict batch by batch; how many images could not be read."""
+    from dacr.data.any_image import read_image
+    from dacr.sessions.predictor import BATCH
+
+    refused = 0
+    for start in range(0, len(names), BATCH):
+        batch: list[tuple[str, NDArray[np.uint8]]] = []
+        for name in names[start : start + BATCH]:
+            try:
+                batch.append((name, read_image(name, predictor.size)))
+            except UserError as error:
+                refused += 1
+                _tell(str(error))
+        if batch:
+            _flush(batch, predictor, output, folder)
+    return refused
+
+
+def _flush(
+    batch: list[tuple[str, NDArray[np.uint8]]],
+    predictor: Predictor,
+    output: Output,
+    folder: Path | None,
+) -> None:
+    import numpy as np
+
+    predictions = predictor(np.stack([image for _, image in batch]))
+    for (name, _), prediction in zip(batch, predictions, strict=True):
+        output.add(name, prediction)
+    if folder:
+        for exemplar in {e.id: e for p in predictions for e in p.exemplars}.values():
+            _save(predictor.image_of(exemplar), folder / f"exemplar-{exemplar.id}.png")
+
+
+def _save(image: NDArray[np.uint8], path: Path) -> None:
+    """The image as a PNG, unless a file of this name holds something else."""
+    from PIL import Image
+
+    content = BytesIO()
+    Image.fromarray(image).save(content, "PNG")
+    try:
+        if not path.exists():
+            path.write_bytes(content.getvalue())
+        elif path.read_bytes() != content.getvalue():
+            raise UserError(
+                f"--save-exemplars: {path} exists and is another image; name another folder"
+            )
+    except OSError as error:
+        raise _cannot_save(path, error) from None
+
+
+def _tell(line: str) -> None:
+    from dacr.report.predictions import printable
+
+    print(f"dacr: {printable(line)}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Experiments as DVC and git know them: reading, comparing, verifying, sweeps, tables."""

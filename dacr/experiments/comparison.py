@@ -1,0 +1,376 @@
+"""Two experiments side by side: what differs in their parameters, and what came of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from dacr.errors import UserError
+from dacr.experiments.reading import (
+    NEVER_RAN,
+    Files,
+    as_made,
+    differing,
+    open_experiment,
+    read_lock,
+    read_params,
+    some,
+)
+from dacr.report.charts import Line, line_chart
+from dacr.report.figures import Figure, line_legend
+from dacr.report.headline import UNITS, decimals, format_metric
+from dacr.report.page import page_environment
+from dacr.report.result_sections import percent_range
+
+METRICS = "reports/metrics.json"
+KICKER = "dacr · two experiments side by side"
+"""What stands above the heading of every page, and tells that it is one."""
+HEADLINES = (
+    "average_incremental_accuracy",
+    "final_accuracy",
+    "forgetting",
+    "worst_domain_accuracy",
+)
+TESTED_ON = (
+    "benchmark",
+    "sources",
+    "source_options",
+    "read_options",
+    "classes",
+    "class_names",
+    "domains",
+    "validation",
+)
+"""The keys of the data section that decide on which images a run is tested."""
+IMAGES = ("data/benchmark/benchmark.json", "data/benchmark/index.parquet")
+CHAIN = "schedule.sessions."
+
+FURTHER = {
+    "components": ("components_by_session", "after", "Components a class, after the reduction."),
+    "purity": ("purity_by_session", "purity", "Purity of the components on test images."),
+}
+"""Further curves: the y axis, with a table of ``reports/plots``, its column and what it tells."""
+
+Points = list[tuple[int, float]]
+Verdict = Literal["better", "worse", "same", ""]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two experiments."""
+
+    name: str
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    images: tuple[str, ...]
+    """The checksums of what it was evaluated on, where ``dvc.lock`` has them: benchmark.json has
+    one of all pixels, the index says which of the images test."""
+    changed: list[str]
+    """Parameters that were changed after its numbers were made."""
+    curves: dict[str, Points] = field(default_factory=dict)
+    """What else it has by session: the names of ``FURTHER``."""
+    domains: dict[str, Points] = field(default_factory=dict)
+    """The accuracy of each domain by session."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number of both experiments, how it changes from A to B, and whether that is good."""
+
+    name: str
+    a: str
+    b: str
+    difference: str
+    wanted: str
+    """↑ where higher is better, ↓ where lower is, empty where neither."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    a: Side
+    b: Side
+    params: list[tuple[str, str | None, str | None]]
+    rows: list[Row]
+    domains: list[Row]
+    incomparable: list[str]
+    """Why the numbers of the two cannot be compared at all; empty where they can."""
+    warnings: list[str]
+
+    def headlines(self) -> list[Row]:
+        return [row for row in self.rows if row.name in HEADLINES]
+
+
+def compare_experiments(a: str, b: str) -> Comparison:
+    left, right = read_side(open_experiment(a)), read_side(open_experiment(b))
+    incomparable = why_incomparable(left, right)
+    same_sessions = left.params["schedule"] == right.params["schedule"]
+    return Comparison(
+        a=left,
+        b=right,
+        params=[
+            entry
+            for entry in differing(left.params, right.params)
+            if not entry[0].startswith(CHAIN)  # the length of the chain is in schedule.last
+        ],
+        rows=[
+            make_row(
+                name,
+                left.metrics.get(name),
+                right.metrics.get(name),
+                not incomparable and (same_sessions or not over_sessions(name)),
+            )
+            for name in scalar_names(left.metrics, right.metrics)
+        ],
+        domains=[] if incomparable else domain_rows(left, right),
+        incomparable=incomparable,
+        warnings=warnings_of(left, right),
+    )
+
+
+def read_side(files: Files) -> Side:
+    params, lock = read_params(files), read_lock(files)
+    return Side(
+        name=files.name,
+        params=params,
+        metrics=read_metrics(files),
+        images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
+        changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
+        curves={name: _read_curve(files, *source[:2]) for name, source in FURTHER.items()},
+        domains=_read_curves(files, "domain_accuracy", "accuracy", "domain"),
+    )
+
+
+def _read_curve(files: Files, table: str, column: str) -> Points:
+    return _read_curves(files, table, column).get("", [])
+
+
+def _read_curves(
+    files: Files, table: str, column: str, group: str | None = None
+) -> dict[str, Points]:
+    """The curves of a table of ``reports/plots`` by ``group``; none if it is missing or damaged."""
+    content = files.read(f"reports/plots/{table}.csv") or b""
+    found: dict[str, Points] = {}
+    try:
+        for row in csv.DictReader(StringIO(content.decode())):
+            point = int(row["session"]), _finite(float(row[column]))
+            found.setdefault(row[group] if group else "", []).append(point)
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found
+
+
+def read_metrics(files: Files) -> dict[str, Any]:
+    content = files.read(METRICS)
+    if content is None:
+        raise UserError(
+            f"{files.name} has no {METRICS}: its pipeline never ran to the end; run `dvc repro`, "
+            "or name an experiment that has (`dvc exp show --only-changed`)"
+        )
+    try:
+        metrics = json.loads(content)
+        sessions = [_finite(accuracy) for accuracy in metrics["accuracy_by_session"]]
+        for record in metrics["accuracy_by_domain"]:
+            _ = int(record["domain"]), _finite(record["accuracy"])
+        _ = [_finite(metrics[name]) for name in scalar_names(metrics, {})]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{METRICS} of {files.name} is damaged or of another project") from None
+    if not sessions:
+        raise UserError(f"{METRICS} of {files.name} tells of no session")
+    return dict(metrics)
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return value
+
+
+def why_incomparable(a: Side, b: Side) -> list[str]:
+    """What makes the test images of the two differ."""
+    if a.params["benchmark"] != b.params["benchmark"]:
+        names = f"{a.params['benchmark']} and {b.params['benchmark']}"
+        return [f"different benchmarks ({names})"]
+    if len(a.images) == len(IMAGES) and a.images == b.images:
+        return []
+    left, right = a.params["data"], b.params["data"]
+    other = [key for key in TESTED_ON if left.get(key) != right.get(key)]
+    if other:
+        return [f"other test images (data.{', data.'.join(other)})"]
+    same_seed = a.params["schedule"].get("seed") == b.params["schedule"].get("seed")
+    if left.get("validation") and not same_seed:
+        return ["other test images (schedule.seed draws the validation part)"]
+    if left == right and same_seed and a.images and b.images and a.images != b.images:
+        return ["the benchmark has the same name but was built from other images"]
+    return []
+
+
+def warnings_of(a: Side, b: Side) -> list[str]:
+    """What a reader of the numbers must know besides."""
+    warnings = [
+        f"the parameters of {side.name} were changed after its numbers were made "
+        f"({some(side.changed)}); run `dvc repro`"
+        for side in ([a, b] if a.name != b.name else [a])
+        if side.changed
+    ]
+    if a.params["schedule"] != b.params["schedule"]:
+        warnings.append(
+            f"the sessions differ ({_other_sessions(a, b)}), so averages over sessions and "
+            "forgetting measure different things and have no difference here"
+        )
+    return warnings
+
+
+def _other_sessions(a: Side, b: Side) -> str:
+    if a.params["split"] != b.params["split"]:
+        return f"split {a.params['split']} and {b.params['split']}"
+    other = differing(a.params["schedule"], b.params["schedule"])
+    return some([f"schedule.{name}" for name, _, _ in other])
+
+
+def scalar_names(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """The plain numbers of both files, the headlines first."""
+    names = {
+        name
+        for metrics in (a, b)
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return sorted(names, key=lambda name: (name not in HEADLINES, name))
+
+
+def direction(name: str) -> int:
+    """1 where a higher value is better, −1 where a lower one is, 0 where neither can be said.
+
+    Forgetting is a change of accuracy, negative where something was forgotten, so higher is better.
+    The purity of a single component is a baseline and no merit.
+    """
+    if "single_component" in name:
+        return 0
+    words = set(name.split("_"))
+    if words & {"error", "loss", "seconds"}:
+        return -1
+    return 1 if words & {"accuracy", "forgetting", "purity"} else 0
+
+
+def over_sessions(name: str) -> bool:
+    """Whether a number depends on which sessions there were, and not on the last model alone."""
+    return bool({"average", "incremental", "forgetting"} & set(name.split("_")))
+
+
+def make_row(
+    metric: str, a: float | None, b: float | None, comparable: bool, name: str | None = None
+) -> Row:
+    """A row about ``metric``, called ``name`` where it is of a part of the data alone."""
+    wanted = direction(metric)
+    difference = ""
+    verdict: Verdict = ""
+    if comparable and a is not None and b is not None:
+        # What is shown is judged, so that no row says 0 and 'better'.
+        change = round(b - a, decimals(metric))
+        difference = f"{change:+.{decimals(metric)}f}" if change else "0"
+        verdict = _verdict(change * wanted) if wanted else ""
+    return Row(
+        name=name or metric,
+        a="–" if a is None else format_metric(metric, a),
+        b="–" if b is None else format_metric(metric, b),
+        difference=difference,
+        wanted={1: "↑", -1: "↓", 0: ""}[wanted],
+        verdict=verdict,
+    )
+
+
+def _verdict(gain: float) -> Verdict:
+    return "same" if not gain else "better" if gain > 0 else "worse"
+
+
+def domain_rows(a: Side, b: Side) -> list[Row]:
+    """The accuracy of each domain after the last session."""
+    left, right = (
+        {record["domain"]: record["accuracy"] for record in side.metrics["accuracy_by_domain"]}
+        for side in (a, b)
+    )
+    return [
+        make_row("accuracy", left.get(number), right.get(number), True, name)
+        for number, name in enumerate(a.params["data"]["domains"])
+        if number in left or number in right
+    ]
+
+
+def curves(comparison: Comparison) -> Figure:
+    """Both accuracies by session in one chart."""
+    sides = [comparison.a, comparison.b]
+    both = [list(enumerate(side.metrics["accuracy_by_session"], start=1)) for side in sides]
+    caption = "Accuracy on the test images of everything seen so far, after each session."
+    lowest = min(accuracy for points in both for _, accuracy in points)
+    return _figure(comparison, both, caption, "accuracy, %", percent_range(lowest))
+
+
+def further_curves(comparison: Comparison) -> list[Figure]:
+    """What is told of the mixtures, where both experiments have it and one has a mixture."""
+    figures = []
+    if all(n == 1 for side in (comparison.a, comparison.b) for _, n in side.curves["components"]):
+        return []
+    for name, (_, _, caption) in FURTHER.items():
+        both = [side.curves[name] for side in (comparison.a, comparison.b)]
+        if all(both):
+            highest = max(value for points in both for _, value in points)
+            figures.append(_figure(comparison, both, caption, name, (0.0, highest)))
+    return figures
+
+
+def domain_curves(comparison: Comparison) -> list[Figure]:
+    """The accuracy of each domain that both have, from the session on that brings it."""
+    if comparison.incomparable:
+        return []
+    a, b = comparison.a.domains, comparison.b.domains
+    return [
+        _figure(comparison, [a[name], b[name]], f"Accuracy of {name}.", "accuracy, %", (0.0, 100.0))
+        for name in a
+        if name in b
+    ]
+
+
+def _figure(
+    comparison: Comparison,
+    both: Sequence[Points],
+    caption: str,
+    y_name: str,
+    y_range: tuple[float, float],
+) -> Figure:
+    sides = zip((comparison.a, comparison.b), both, strict=True)
+    lines = [Line(side.name, points, colour) for colour, (side, points) in enumerate(sides)]
+    chart = line_chart(
+        lines,
+        label=caption,
+        x_name="session",
+        y_name=y_name,
+        y_range=y_range,
+        x_labels=[(t, str(t)) for t in sorted({t for points in both for t, _ in points})],
+    )
+    return Figure(chart, caption, line_legend(lines))
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The page: self-contained, without any script."""
+    template = page_environment().get_template("compare.html.j2")
+    return template.render(
+        c=comparison,
+        curves=curves(comparison),
+        further=further_curves(comparison),
+        by_domain=domain_curves(comparison),
+        kicker=KICKER,
+        units=UNITS,
+        style_of=_css,
+    )
+
+
+def _css(verdict: Verdict) -> Markup:
+    return Markup(' class="{}"').format(verdict) if verdict in ("better", "worse") else Markup("")

@@ -1,0 +1,251 @@
+"""Which experiments a table needs, what they are called, and which of them are there already."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dacr.errors import UserError
+from dacr.experiments.records import Record, Store
+from dacr.experiments.repository import code_of
+from dacr.experiments.tables import Overrides, Paper, Row, Table, Value
+
+THREADS = "train.threads"
+ALWAYS: Overrides = {THREADS: 1}
+"""One thread an experiment: the number of threads changes the last bits of a result, and so the
+number of jobs must not decide it."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run of the pipeline, whichever tables it serves."""
+
+    benchmark: str
+    split: str
+    method: str
+    seed: int
+    overrides: tuple[tuple[str, str], ...]
+    """What else differs from the benchmark's own configuration, as Hydra writes it, sorted."""
+
+    @property
+    def stem(self) -> str:
+        """What experiments that differ in nothing but the seed have in common."""
+        digest = hashlib.sha256(json.dumps(self.overrides).encode()).hexdigest()[:6]
+        return f"{self.benchmark}-{self.split}-{self.method}-{digest}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.stem}-s{self.seed}"
+
+    @property
+    def arguments(self) -> list[str]:
+        """The overrides of ``dvc exp run -S``."""
+        groups = [f"{key}={getattr(self, key)}" for key in ("benchmark", "split", "method", "seed")]
+        return groups + [f"{key}={value}" for key, value in self.overrides]
+
+    @property
+    def command(self) -> str:
+        options = [f"-S {shlex.quote(argument)}" for argument in self.arguments]
+        return " ".join(["dvc exp run -n", self.name, *options])
+
+    def code(self, revision: str) -> str:
+        return code_of(revision, self.benchmark, self.split, self.method)
+
+
+def hydra_text(value: Value) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return f"[{','.join(map(str, value))}]"
+        case _:
+            return str(value)
+
+
+@cache
+def composed(benchmark: str, split: str, method: str) -> dict[str, Any]:
+    """The parameters of an experiment without overrides."""
+    import yaml
+
+    from stages.params import compose
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "params.yaml"
+        compose([f"benchmark={benchmark}", f"split={split}", f"method={method}"], path)
+        content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
+
+
+def differing(overrides: Overrides, benchmark: str, split: str, method: str) -> Overrides:
+    """The overrides that change something: δ = 0.7 where it is so anyway is no other experiment."""
+    if not overrides:
+        return {}
+    params = composed(benchmark, split, method)
+    plain = {key: _resolved(params, value) for key, value in overrides.items()}
+    return {key: value for key, value in plain.items() if _at(params, key) != value}
+
+
+def _resolved(params: dict[str, Any], value: Value) -> Value:
+    """``${memory.inside}`` is what the benchmark has there."""
+    if isinstance(value, str) and value.startswith("${"):
+        found: Value = _at(params, value.removeprefix("${").removesuffix("}"))
+        return found
+    return value
+
+
+def _at(params: dict[str, Any], dotted: str) -> Any:
+    value: Any = params
+    for key in dotted.split("."):
+        if not isinstance(value, dict) or key not in value:
+            raise UserError(f"there is no parameter {dotted!r}; correct it in conf/paper/")
+        value = value[key]
+    return value
+
+
+def experiment_of(table: Table, row: Row, benchmark: str, split: str, seed: int) -> Experiment:
+    own = {key: value for key, value in row.overrides.items() if key != "method"}
+    own |= table.benchmark_overrides.get(benchmark, {})
+    changed = differing(own, benchmark, split, row.method) | ALWAYS
+    texts = tuple(sorted((key, hydra_text(value)) for key, value in changed.items()))
+    return Experiment(benchmark, split, row.method, seed, texts)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The part of a table that the user asks for; empty means all."""
+
+    methods: Sequence[str] = ()
+    splits: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+
+
+def _check(chosen: Iterable[str], known: Sequence[str], what: str, where: str) -> None:
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"unknown {what} {name!r} {where}; choose from {', '.join(known)}")
+
+
+def check_benchmark(benchmark: str) -> None:
+    known = sorted(path.stem for path in Path("conf/benchmark").glob("*.yaml"))
+    _check([benchmark], known, "benchmark", "in conf/benchmark")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place of the table: the experiments of one row and split over the seeds."""
+
+    row: str
+    split: str
+    experiments: tuple[Experiment, ...]
+
+
+def cells(paper: Paper, table: Table, benchmark: str, choice: Choice) -> list[Cell]:
+    """Every cell of the part of ``table`` that is asked for."""
+    check_benchmark(benchmark)
+    rows = paper.rows(table, benchmark)
+    methods = list(dict.fromkeys(row.method for row in rows.values()))
+    _check(choice.methods, methods, "method", f"in table {table.name}")
+    _check(choice.splits, table.splits, "split", f"in table {table.name}")
+    seeds = choice.seeds or paper.seeds[: table.seeds]
+    return [
+        Cell(
+            key,
+            split,
+            tuple(experiment_of(table, row, benchmark, split, seed) for seed in seeds),
+        )
+        for split in (choice.splits or table.splits)
+        for key, row in rows.items()
+        if not choice.methods or row.method in choice.methods
+    ]
+
+
+def parse_seeds(text: str | None, known: Sequence[int]) -> list[int]:
+    """``3``: the first three of conf/paper.yaml; ``11,12``: these. None: what the table says."""
+    if text is None:
+        return []
+    try:
+        numbers = [int(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise UserError(f"--seeds {text}: give a number of seeds, or seeds with commas") from None
+    if "," in text:
+        if not numbers or not all(0 <= number < 2**32 for number in numbers):
+            raise UserError(f"--seeds {text}: seeds are numbers from 0 to 2³² − 1")
+        return list(dict.fromkeys(numbers))
+    if not numbers or not 1 <= numbers[0] <= len(known):
+        raise UserError(
+            f"--seeds {text}: conf/paper.yaml names {len(known)} seeds; "
+            f"ask for 1 to {len(known)}, or name your own with commas (--seeds 11,12)"
+        )
+    return list(known[: numbers[0]])
+
+
+@dataclass(frozen=True)
+class Task:
+    """An experiment of the plan, with what is known about it."""
+
+    experiment: Experiment
+    record: Record | None
+    changed: bool
+    """It was measured, but with other code or configuration than the committed one."""
+    failure: str | None
+    seconds: float | None
+    """How long it will take, from earlier experiments."""
+
+
+def counts(record: Record, table: Table, experiment: Experiment, code: str) -> bool:
+    """Whether a record of the experiment's name is one of its row.
+
+    Where the value of a grid is the configuration's own, the name does not tell it: measured under
+    another configuration, it may have been another value.
+    """
+    grid = table.grid
+    if grid is None or experiment.method != grid.method:
+        return True
+    return record.code == code or grid.parameter in dict(experiment.overrides)
+
+
+def tasks(table: Table, chosen: Sequence[Cell], store: Store, revision: str) -> list[Task]:
+    """Each experiment once, seed by seed, so that the table is soon whole."""
+    depth = max((len(cell.experiments) for cell in chosen), default=0)
+    ordered = [cell.experiments[i] for i in range(depth) for cell in chosen]
+    timed = list(store.records())
+    found = []
+    for experiment in dict.fromkeys(ordered):
+        code = experiment.code(revision)
+        record = store.find(experiment.name, table.details, code)
+        if record and not counts(record, table, experiment, code):
+            record = None
+        found.append(
+            Task(
+                experiment,
+                record,
+                record is not None and record.code != code,
+                store.failure(experiment.name),
+                estimate(experiment, timed),
+            )
+        )
+    return found
+
+
+def estimate(experiment: Experiment, records: Iterable[Record]) -> float | None:
+    """Mean seconds of whole runs on the same benchmark and split, of the same method if any was."""
+    like = [r for r in records if r.whole and r.benchmark == experiment.benchmark]
+    like = [r for r in like if r.split == experiment.split]
+    same = [r for r in like if r.method == experiment.method] or like
+    return sum(r.seconds for r in same) / len(same) if same else None
+
+
+def to_run(planned: Iterable[Task], redo: str | None) -> list[Task]:
+    """What is missing; with ``redo`` also what other code measured ("changed"), or everything."""
+    return [
+        task
+        for task in planned
+        if task.record is None or redo == "all" or (redo == "changed" and task.changed)
+    ]

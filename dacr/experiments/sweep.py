@@ -1,0 +1,132 @@
+"""A sweep: the experiments of a table that are missing, run by an engine, brought home and kept."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from dacr.errors import UserError
+from dacr.experiments.engine import Engine
+from dacr.experiments.plan import Task
+from dacr.experiments.records import SCRATCH, Store
+from dacr.experiments.repository import git
+from dacr.experiments.worker import Order, Outcome
+
+FULL = ("No space left on device", "disk is full", "Disk quota exceeded", "quota is used up")
+
+
+@contextmanager
+def only_sweep(scratch: Path = SCRATCH) -> Iterator[int]:
+    """The lock of the clones, as a descriptor that workers inherit and hold while they live."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    with open(scratch / "lock", "a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise UserError(
+                f"another sweep is running here (process {lock.read().strip() or 'unknown'}), or "
+                "its last experiments still are; wait for it, or work in another clone"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield lock.fileno()
+
+
+@contextmanager
+def termination_is_an_interrupt() -> Iterator[None]:
+    """A sweep that is told to end stops its experiments, as with ^C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def cache_folder() -> Path:
+    """The DVC cache of the project, also where the user has moved it."""
+    command = [sys.executable, "-m", "dvc", "cache", "dir"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise UserError(f"`dvc cache dir` failed: {found.stderr.strip()}")
+    return Path(found.stdout.strip().splitlines()[-1]).resolve()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How far a sweep came."""
+
+    done: list[str]
+    failed: dict[str, str]
+
+
+def order_of(task: Task, revision: str) -> Order:
+    experiment = task.experiment
+    return Order(
+        experiment.name, experiment.arguments, experiment.command, experiment.code(revision)
+    )
+
+
+def sweep(
+    engine: Engine, orders: Sequence[Order], store: Store, tell: Callable[[Outcome, Ended], None]
+) -> Ended:
+    """Run the orders; one that fails does not stop the others, a full disk does."""
+    ended = Ended([], {})
+    with termination_is_an_interrupt(), closing(engine.run(orders)) as outcomes:
+        for outcome in outcomes:
+            kept = keep(outcome, store)
+            if kept.error is None:
+                ended.done.append(kept.name)
+            else:
+                ended.failed[kept.name] = kept.error
+            tell(kept, ended)
+            if kept.error and any(words in kept.error for words in FULL):
+                raise UserError(
+                    f"the disk is full (in {outcome.name}); free some space and run the same "
+                    "command again: what is done is kept"
+                )
+    return ended
+
+
+def keep(outcome: Outcome, store: Store) -> Outcome:
+    """Note how the experiment ended; without its commit in this repository it is not done."""
+    kept = outcome
+    if outcome.record is not None:
+        try:
+            adopt(outcome, store.scratch)
+        except (UserError, OSError) as error:  # another git process holds a lock, say
+            reason = f"done, but its commit could not be brought home: {error}"
+            kept = replace(outcome, record=None, error=reason)
+    if kept.record is None:
+        store.fail(kept.name, kept.error or "it left no result")
+    else:
+        store.add(kept.record)
+    return kept
+
+
+def adopt(outcome: Outcome, scratch: Path) -> None:
+    """Bring the experiment's commit into this repository, in place of an older one of its name."""
+    bundle = scratch / "adopted.bundle"
+    scratch.mkdir(parents=True, exist_ok=True)
+    try:
+        bundle.write_bytes(outcome.bundle)
+        git("fetch", "--quiet", "--no-tags", str(bundle.resolve()), "+refs/exps/*:refs/exps/*")
+        brought = git("bundle", "list-heads", str(bundle.resolve())).split()
+    finally:
+        bundle.unlink(missing_ok=True)
+    for ref in git("for-each-ref", "--format=%(refname)", "refs/exps").split():
+        if ref.endswith(f"/{outcome.name}") and ref not in brought:
+            git("update-ref", "-d", ref)

@@ -1,1 +1,0 @@
-"""What a trained run says about images that it never saw."""

@@ -1,0 +1,1 @@
+"""All pages, charts and terminal views."""

@@ -1,0 +1,1 @@
+"""How a stage runs: its end, its device, its bits, its progress, and what it notes beside."""

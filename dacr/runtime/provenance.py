@@ -1,0 +1,124 @@
+"""What cannot be the same twice: when, where and how fast a stage ran.
+
+These facts stay out of every declared out, so that equal runs have equal bytes. They are written
+beside (``provenance-<stage>.json``) and the report page reads them from there. A note names the
+bytes that it is about, so that nobody takes the note of one run for that of another. It holds no
+address, user, host or environment: what could be secret is never asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dacr.config import Params
+from dacr.model.backbones import build_backbone
+from dacr.runtime.device import pick_device
+
+OUTS = {"learn": "learned/state.safetensors", "consolidate": "predictions.parquet"}
+"""The out of each stage that its note is about; another run has other bytes in it."""
+PACKAGES = (
+    "dvc",
+    "numpy",
+    "pandas",
+    "pillow",
+    "pyarrow",
+    "safetensors",
+    "scikit-learn",
+    "scipy",
+    "torch",
+    "torchvision",
+)
+
+
+def _git(*arguments: str) -> str:
+    result = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    return result.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+@cache
+def forward_flops(backbone: str, size: int) -> int:
+    """FLOPs of one image through the network, counted by torch, without computing anything."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    network = build_backbone(backbone, False, torch.Generator()).to("meta").eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(torch.empty(1, 3, size, size, device="meta"))
+    return int(counter.get_total_flops())
+
+
+def training_flops(params: Params, images: int, extractors: int) -> int:
+    """An estimate of what training on ``images`` took.
+
+    A step on an image counts three forward passes of the extractor that is trained (forward, and
+    twice as much backward) and one of each frozen one. Heads, losses, the E-step, the optimiser
+    and the teachers of distilling methods are not counted.
+    """
+    forward = forward_flops(params.model.backbone, params.augmentation.input_size)
+    return images * forward * (3 + max(extractors - 1, 0))
+
+
+def machine() -> dict[str, Any]:
+    device = pick_device()
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "git_revision": _git("rev-parse", "HEAD"),
+        "dirty": bool(
+            _git("status", "--porcelain", "--untracked-files=no", "--", "dacr", "stages")
+        ),
+    }
+
+
+@contextmanager
+def record(stage: str, key: str, params: Params) -> Iterator[dict[str, Any]]:
+    """Time a stage and write its facts to ``runs/<key>/provenance-<stage>.json``."""
+    facts: dict[str, Any] = {}
+    started = datetime.now(UTC)
+    clock = time.monotonic()
+    yield facts
+    # A stage that went on where a killed one ended knows better how long all of it took.
+    facts = {"seconds": round(time.monotonic() - clock, 3)} | facts
+    facts |= {
+        "stage": stage,
+        "session": params.schedule.sessions[key].index,
+        "threads": params.train.threads,
+        "started": started.isoformat(timespec="seconds"),
+        **machine(),
+    }
+    folder = Path("runs") / key
+    if "images" in facts:
+        extractors = len(list((folder / "learned/extractors").glob("*.safetensors")))
+        facts["flops_estimate"] = training_flops(params, facts["images"], extractors)
+    content = (folder / OUTS[stage]).read_bytes()
+    facts["about"] = {"path": OUTS[stage], "sha256": hashlib.sha256(content).hexdigest()}
+    path = folder / f"provenance-{stage}.json"
+    path.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,89 @@
+"""How a stage ends: quietly when it is done, with one clear line when it cannot go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dacr.errors import UserError
+
+if TYPE_CHECKING:
+    from dacr.config import Params
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space and run the same command again",
+    errno.EDQUOT: "your disk quota is used up; free some space and run the same command again",
+    errno.EACCES: "no permission; check the owner and mode of the folder",
+    errno.EPERM: "no permission; check the owner and mode of the folder",
+    errno.EEXIST: "there is a file of this name; choose another place",
+    errno.ENOTDIR: "a part of this path is a file, not a folder; choose another place",
+    errno.EROFS: "the file system is read-only; work in a folder that can be written",
+}
+
+OUT_OF_MEMORY = "out of memory; lower train.batch_size (-S train.batch_size=…)"
+
+
+def _explain(error: BaseException) -> str | None:
+    """One line for an error that a person can mend, None for one that is ours."""
+    match error:
+        case UserError():
+            return str(error)
+        case KeyboardInterrupt():
+            return "interrupted; run the same command again to go on with what is not done"
+        case OSError() if error.errno in _ADVICE:
+            subject = f"{error.filename}: " if error.filename else ""
+            return f"{subject}{_ADVICE[error.errno]}"
+        case ModuleNotFoundError():
+            return f"{error.msg}; activate the environment: `make setup`, `. .venv/bin/activate`"
+        case MemoryError():
+            return OUT_OF_MEMORY
+    return _explain_foreign(type(error).__name__, str(error))
+
+
+def _explain_foreign(kind: str, message: str) -> str | None:
+    """The same for libraries that have errors of their own where Python has one."""
+    if kind == "OutOfMemoryError":
+        return OUT_OF_MEMORY.replace("memory", "GPU memory", 1)
+    if kind == "RuntimeError" and "DefaultCPUAllocator" in message:  # torch
+        return OUT_OF_MEMORY
+    if kind == "BrokenProcessPool":
+        return "a worker process was killed, mostly for lack of memory; free some and run it again"
+    if kind == "SafetensorError":
+        for number, advice in _ADVICE.items():
+            if f"(os error {number})" in message:
+                return advice
+    return None
+
+
+def run_stage(main: Callable[[], None]) -> None:
+    """Run a stage's ``main``; turn what a user can mend into one line and exit code 1 (130: ^C)."""
+    try:
+        main()
+    except BaseException as error:
+        line = _explain(error)
+        if line is None or os.environ.get("DACR_DEBUG"):
+            raise
+        print(f"dacr: {line}", file=sys.stderr)
+        sys.exit(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+
+def training_params() -> Params:
+    """The parameters of a stage that loads torch, asked for before it does (`dacr.runtime.portable`)."""
+    from dacr.config import load_params
+    from dacr.runtime.portable import fix_instructions
+
+    params = load_params()
+    fix_instructions(params.train.portable)
+    return params
+
+
+def session_argument(params: Params) -> str:
+    """The session that a stage's command line names."""
+    match sys.argv[1:]:
+        case [key] if key in params.schedule.sessions:
+            return key
+    known = ", ".join(params.schedule.sessions)
+    raise UserError(f"name one session of {params.split}: {known} (got {sys.argv[1:]})")

@@ -1,0 +1,1 @@
+"""What the stages call: learn, consolidate, the state between sessions, prediction."""
