@@ -1,0 +1,288 @@
+"""Which code does a stage run? One answer for DVC, resumed trainings and published results.
+
+The imports of ``stages/<stage>.py`` are followed through ``dacr`` and ``stages`` by reading the
+source; no module is loaded. Two things are looked up by name and not imported: the method and the
+sources of an experiment. Their files are added.
+
+A module counts by its source without comments, docstrings and blank lines. The text is cut by
+position, so that the hash is the same under every Python: ``ast`` and ``tokenize`` only say where
+comments and strings are.
+
+The answer is checked whenever a stage ends: a module that was loaded and is not in the answer is
+an error (``unexpected_modules``). An import that is hidden from the static reading cannot stay
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import ModuleType
+
+from dacr.errors import UserError
+
+STAGES = (
+    "fetch",
+    "build",
+    "schedule",
+    "split",
+    "start",
+    "learn",
+    "consolidate",
+    "evaluate",
+    "report",
+)
+PACKAGES = ("dacr", "stages")
+
+METHOD_STAGES = ("start", "learn", "consolidate")
+"""The stages that run the method of ``params.yaml``."""
+SOURCE_STAGES = ("fetch", "build")
+"""The stages that run sources of images."""
+
+AFTER_TRAINING = frozenset({"consolidate", "exemplars", "remember", "reduce"})
+HOOKS_NOT_CALLED = {"start": AFTER_TRAINING, "learn": AFTER_TRAINING}
+"""Functions that a stage never calls: what is imported inside them is not followed.
+
+So an edit of the mixture reduction, which only ``consolidate`` runs, trains no session again.
+"""
+
+PLUMBING = frozenset(
+    {
+        "dacr.config",  # reads parameters, whose values DVC compares itself
+        "dacr.errors",  # messages
+        "dacr.runtime.code",  # this module
+        "dacr.runtime.progress",  # what is shown while a stage runs
+        "dacr.runtime.provenance",  # notes beside the outs
+        "dacr.runtime.stage",  # how a stage ends
+    }
+)
+"""Modules that run in a stage and cannot change its outs. What they import counts as usual."""
+
+
+def modules_of(
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
+) -> list[str]:
+    """The files, relative to ``root``, of all modules that can change the outs of ``stage``."""
+    followed = _follow(stage, method, tuple(sources), root)
+    return sorted(file for module, file in followed.items() if module not in PLUMBING)
+
+
+def describe(
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
+) -> dict[str, str]:
+    """The files of ``modules_of`` with the hash of each."""
+    return {
+        file: essence_hash(_text(root, file)) for file in modules_of(stage, method, sources, root)
+    }
+
+
+def identity(
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
+) -> str:
+    """One hash of all code that can change the outs of ``stage``."""
+    return _digest(describe(stage, method, sources, root))
+
+
+def experiment_identity(method: str, sources: Iterable[str], root: Traversable = Path()) -> str:
+    """One hash of all code that can change the metrics of an experiment: no report is one."""
+    names = tuple(sources)
+    files: dict[str, str] = {}
+    for stage in STAGES:
+        if stage != "report":
+            files |= describe(stage, method, names, root)
+    return _digest(files)
+
+
+def unexpected_modules(
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Path = Path()
+) -> list[str]:
+    """The files of loaded modules of the project that are not in the answer for ``stage``."""
+    known = _follow(stage, method, tuple(sources), root).values()
+    expected = {(root / file).resolve() for file in known}
+    return sorted(str(file) for file in _loaded_files(sys.modules.values()) if file not in expected)
+
+
+def source_module(name: str, root: Traversable = Path()) -> str | None:
+    """The file ``dacr/data/sources/<file>.py`` that defines the source ``name``, without ``.py``.
+
+    It is called as the source, or as the beginning of its name up to an underscore: a family.
+    """
+    folder = root / "dacr/data/sources"
+    files = sorted(file.name.removesuffix(".py") for file in folder.iterdir() if _is_python(file))
+    return max((file for file in files if f"{name}_".startswith(f"{file}_")), key=len, default=None)
+
+
+def essence(text: str) -> str:
+    """Python source without comments, docstrings, blank lines and trailing white space.
+
+    A docstring is any string that is a statement of its own. Lines that end inside another string
+    stay as they are: their white space is content.
+    """
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    inside = _cut_comments(lines)
+    for string in _docstrings(text):
+        first, last = string.lineno - 1, (string.end_lineno or string.lineno) - 1
+        # ast counts columns in bytes of UTF-8.
+        before = lines[first].encode()[: string.col_offset].decode()
+        after = lines[last].encode()[string.end_col_offset :].decode()
+        lines[first : last + 1] = [before + after, *[""] * (last - first)]
+        inside -= set(range(first, last))
+    kept: list[str] = []
+    for number, line in enumerate(lines):
+        if number in inside:
+            kept.append(line)
+        elif line.strip() or (kept and kept[-1].endswith("\\")):  # a blank line ends a continuation
+            kept.append(line.rstrip())
+    return "\n".join(kept)
+
+
+@cache
+def essence_hash(text: str) -> str:
+    return hashlib.sha256(essence(text).encode()).hexdigest()
+
+
+def _digest(files: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+# -- cutting ----------------------------------------------------------------------------------
+
+
+def _cut_comments(lines: list[str]) -> set[int]:
+    """Cut the comments off ``lines``; return the numbers of lines that end inside a string.
+
+    Only rows of tokens are used, which all Pythons agree on: since 3.12 an f-string is many tokens.
+    """
+    inside: set[int] = set()
+    opened: list[int] = []
+    for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+        kind, row = tokenize.tok_name[token.type], token.start[0] - 1
+        if kind == "COMMENT":
+            lines[row] = lines[row].rstrip().removesuffix(token.string.rstrip())
+        elif kind == "STRING":
+            inside |= set(range(row, token.end[0] - 1))
+        elif kind.endswith("STRING_START"):  # of an f-string, or of a t-string
+            opened.append(row)
+        elif kind.endswith("STRING_END"):
+            inside |= set(range(opened.pop(), token.end[0] - 1))
+    return inside
+
+
+def _docstrings(text: str) -> list[ast.expr]:
+    """All strings that are statements of their own, the last one first."""
+    found = [
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True)
+
+
+# -- following imports ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Import:
+    """Modules that a statement may import, and the functions that it is written in."""
+
+    modules: tuple[str, ...]
+    functions: frozenset[str]
+
+
+def _follow(stage: str, method: str, sources: tuple[str, ...], root: Traversable) -> dict[str, str]:
+    """Every module that ``stage`` may load, with its file."""
+    if stage not in STAGES:
+        raise ValueError(f"there is no stage {stage!r}")
+    not_called = HOOKS_NOT_CALLED.get(stage, frozenset())
+    waiting = [f"stages.{stage}", *_looked_up(stage, method, sources, root)]
+    found: dict[str, str] = {}
+    while waiting:
+        module = waiting.pop()
+        file = _file_of(module, root)
+        if module in found or file is None:
+            continue
+        found[module] = file
+        waiting += [parent for parent in [module.rpartition(".")[0]] if parent]
+        package = module if file.endswith("/__init__.py") else module.rpartition(".")[0]
+        for statement in _imports(_text(root, file), package):
+            if not statement.functions & not_called:
+                waiting += statement.modules
+    return found
+
+
+def _looked_up(
+    stage: str, method: str, sources: tuple[str, ...], root: Traversable
+) -> Iterator[str]:
+    """The modules that a stage finds by a name in ``params.yaml``."""
+    if stage in METHOD_STAGES:
+        module = f"dacr.methods.{method}"
+        if not method or _file_of(module, root) is None:
+            raise UserError(f"unknown method {method!r}: there is no dacr/methods/{method}.py")
+        yield module
+    if stage in SOURCE_STAGES:
+        for name in sources:
+            file = source_module(name, root)
+            if file is None:
+                raise UserError(f"there is no source called '{name}' in dacr/data/sources")
+            yield f"dacr.data.sources.{file}"
+
+
+def _file_of(module: str, root: Traversable) -> str | None:
+    """The file of a module of the project; None for other modules, and for what is no module."""
+    if module.partition(".")[0] not in PACKAGES:
+        return None
+    path = module.replace(".", "/")
+    for file in (f"{path}.py", f"{path}/__init__.py"):
+        if (root / file).is_file():
+            return file
+    return None
+
+
+@cache
+def _imports(text: str, package: str) -> tuple[_Import, ...]:
+    return tuple(_imports_in(ast.parse(text), package, frozenset()))
+
+
+def _imports_in(node: ast.AST, package: str, functions: frozenset[str]) -> Iterator[_Import]:
+    match node:
+        case ast.Import(names=names):
+            yield _Import(tuple(alias.name for alias in names), functions)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+            base = ".".join([*above, *([module] if module else [])])
+            submodules = (f"{base}.{alias.name}" for alias in names)
+            yield _Import((base, *submodules), functions)
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=otherwise):
+            node = ast.Module(otherwise, [])
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            functions |= {name}
+    for child in ast.iter_child_nodes(node):
+        yield from _imports_in(child, package, functions)
+
+
+def _text(root: Traversable, file: str) -> str:
+    try:
+        return (root / file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 ({error.reason}); save it as UTF-8") from None
+
+
+def _is_python(file: Traversable) -> bool:
+    return file.name.endswith(".py") and file.name != "__init__.py"
+
+
+def _loaded_files(modules: Iterable[ModuleType]) -> set[Path]:
+    own = [module for module in modules if module.__name__.partition(".")[0] in PACKAGES]
+    return {Path(module.__file__).resolve() for module in own if module.__file__}
