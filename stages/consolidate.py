@@ -1,9 +1,11 @@
 """``consolidate@t``: mixture reduction, memory selection, predictions on everything seen."""
 
-from dacr.runtime.stage import run_stage, session_argument, training_params
+from dacr.runtime.stage import run_stage, session_argument
 
 
 def main() -> None:
+    from dacr.runtime.portable import training_params
+
     params = training_params()
     from dacr.sessions.consolidate import consolidate
 
@@ -11,4 +13,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "consolidate")

@@ -5,24 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dacr.errors import UserError
 from dacr.runtime.stage import run_stage
 
 PARAMS = Path("params.yaml")
-
-
-def compose(overrides: list[str], output: Path) -> None:
-    """Write the parameters of the experiment that ``overrides`` describe (``split=nd`` …)."""
-    from dvc.utils.hydra import compose_and_dump
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    conf = Path("conf").resolve()
-    try:
-        compose_and_dump(output, str(conf), None, "config", str(conf / "plugins"), overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        reason = str(error).split("Config search path")[0]
-        raise UserError(f"cannot compose {' '.join(overrides)}: {reason}") from None
 
 
 def main() -> None:
@@ -30,6 +15,7 @@ def main() -> None:
     from dacr.data.fetching import check_options
     from dacr.methods import method_class
     from dacr.methods.base import read_options
+    from dacr.runtime.compose import compose
 
     # Checked before it takes the place of the old one: a wrong override loses nothing.
     draft = PARAMS.with_suffix(".draft.yaml")

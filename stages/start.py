@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
-from dacr.runtime.stage import run_stage, training_params
+from dacr.runtime.stage import run_stage
 
 
 def main() -> None:
+    from dacr.runtime.portable import training_params
+
     params = training_params()
     import torch
 
@@ -17,4 +19,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "start")

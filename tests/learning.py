@@ -11,7 +11,7 @@ import yaml
 
 from dacr.config import Params
 from dacr.learning.session import Session, open_session
-from stages.params import compose
+from dacr.runtime.compose import compose
 
 SMALL = (
     "benchmark=idigits_mini",

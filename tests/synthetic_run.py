@@ -21,7 +21,7 @@ from dacr.config import load_params
 from dacr.data.benchmark import count
 from dacr.data.splits import make_schedule, write_split
 from stages import evaluate, report
-from stages.params import compose
+from dacr.runtime.compose import compose
 
 RULES: dict[str, dict[str, Any]] = {
     "nc": {"sessions": 5},

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from dacr.config import load_params
 from dacr.methods import make_method
-from stages.params import compose
+from dacr.runtime.compose import compose
 
 for command in sys.argv[1:]:
     compose(command.split("|"), Path("composed.yaml"))

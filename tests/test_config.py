@@ -7,7 +7,7 @@ import yaml
 
 from dacr.config import load_params
 from dacr.errors import UserError
-from stages.params import compose
+from dacr.runtime.compose import compose
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
 BENCHMARKS = sorted(file.stem for file in Path("conf/benchmark").glob("*.yaml"))

@@ -23,7 +23,7 @@ from dacr.data.sources.svhn import Svhn
 from dacr.data.sources.syn import Syn
 from dacr.errors import UserError
 from stages import build, fetch, params
-from stages.params import compose
+from dacr.runtime.compose import compose
 from tests.loopback import Server
 from tests.test_sources import (
     DATASETS,

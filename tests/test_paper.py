@@ -45,7 +45,7 @@ from dacr.report.table_charts import (
 )
 from dacr.report.table_page import _leading_row, render, with_code
 from dacr.report.table_terminal import beside, scale, show_plan, show_results, signed, where
-from stages.params import compose
+from dacr.runtime.compose import compose
 from tests.chromium import Chromium, executable
 from tests.legends import line_figures
 from tests.paper_records import record_of

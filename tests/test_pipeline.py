@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.params import compose
+from dacr.runtime.compose import compose
 
 ROOT = Path(__file__).parents[1]
 TINY = [

@@ -40,7 +40,7 @@ from dacr.report.charts import (
 from dacr.report.page import read_provenance, reproduce_command, write_provenance
 from dacr.report.pictures import matrix_png
 from dacr.report.result_sections import confusion
-from stages.params import compose
+from dacr.runtime.compose import compose
 from tests.legends import line_figures, looks, of_class, place_and_shape
 from tests.synthetic_run import RULES, SyntheticRun, make_report, rerun
 

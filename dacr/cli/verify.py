@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from dacr.evaluation.evaluate import evaluate
     from dacr.experiments.verification import verify
-    from stages.evaluate import evaluate
 
     report = verify(evaluate)
     for subject, text, fault in report.lines:

@@ -74,7 +74,7 @@ def composed(benchmark: str, split: str, method: str) -> dict[str, Any]:
     """The parameters of an experiment without overrides."""
     import yaml
 
-    from stages.params import compose
+    from dacr.runtime.compose import compose
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "params.yaml"

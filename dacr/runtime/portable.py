@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dacr.config import Params, load_params
+
 PORTABLE = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
@@ -35,3 +37,10 @@ def fix_instructions(portable: bool) -> None:
     """
     if portable and has_avx2():
         os.environ.update(PORTABLE)
+
+
+def training_params() -> Params:
+    """The parameters of a stage that loads torch; call it before torch is loaded."""
+    params = load_params()
+    fix_instructions(params.train.portable)
+    return params

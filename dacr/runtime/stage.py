@@ -27,7 +27,7 @@ OUT_OF_MEMORY = "out of memory; lower train.batch_size (-S train.batch_size=…)
 
 
 def _explain(error: BaseException) -> str | None:
-    """One line for an error that a person can mend, None for one that is ours."""
+    """One line for an error that a user can correct, None for a defect of the project."""
     match error:
         case UserError():
             return str(error)
@@ -58,10 +58,16 @@ def _explain_foreign(kind: str, message: str) -> str | None:
     return None
 
 
-def run_stage(main: Callable[[], None]) -> None:
-    """Run a stage's ``main``; turn what a user can mend into one line and exit code 1 (130: ^C)."""
+def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
+    """Run ``main``; turn what a user can mend into one line and exit code 1 (130: ^C).
+
+    Of a ``stage`` of the pipeline it is checked that it ran the code that DVC was told, and no
+    other.
+    """
     try:
         main()
+        if stage:
+            check_code(stage)
     except BaseException as error:
         line = _explain(error)
         if line is None or os.environ.get("DACR_DEBUG"):
@@ -70,14 +76,18 @@ def run_stage(main: Callable[[], None]) -> None:
         sys.exit(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
-def training_params() -> Params:
-    """The parameters of a stage that loads torch, asked for before it does (`dacr.runtime.portable`)."""
+def check_code(stage: str) -> None:
+    """Refuse that ``stage`` loaded a module which is not in ``runs/code``: its edits would be missed."""
     from dacr.config import load_params
-    from dacr.runtime.portable import fix_instructions
+    from dacr.runtime.code import unexpected_modules
 
     params = load_params()
-    fix_instructions(params.train.portable)
-    return params
+    sources = sys.argv[1:] if stage == "fetch" else params.data.sources
+    if unexpected := unexpected_modules(stage, params.method, sources):
+        raise RuntimeError(
+            f"stage {stage} loaded {', '.join(unexpected)}, which dacr/runtime/code.py does not "
+            "find: import it by a plain import statement, or add it there"
+        )
 
 
 def session_argument(params: Params) -> str:

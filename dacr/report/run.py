@@ -1,0 +1,43 @@
+"""Stage ``report``: the page about the run, and beside it when and where the run was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dacr.config import Params
+from dacr.data.benchmark import Benchmark
+from dacr.data.contact_sheet import contact_sheet
+from dacr.evaluation import files
+from dacr.evaluation.plots import read_tables
+from dacr.experiments.published import compare
+from dacr.experiments.tables import load_paper
+from dacr.report.page import Run, read_provenance, render, write_provenance
+
+BENCHMARK, SCHEDULE = Path("data/benchmark"), Path("data/split/schedule.csv")
+
+
+def report(params: Params, reports: Path) -> None:
+    """Write ``index.html`` and ``provenance.js`` to the folder ``reports``."""
+    # The place of a mirror on this machine is no part of the result.
+    shown = params.model_dump(mode="json", by_alias=True, exclude={"fetch"})
+    benchmark = files.read_benchmark(BENCHMARK)
+    run = Run(
+        params=shown,
+        benchmark=benchmark,
+        schedule=files.read_schedule(SCHEDULE),
+        metrics=files.read_metrics(reports / "metrics.json"),
+        tables=read_tables(reports / "plots"),
+        paper=compare(load_paper(), shown, benchmark),
+        contact_sheet=picture_of(BENCHMARK),
+    )
+    (reports / "index.html").write_text(render(run), encoding="utf-8")
+    write_provenance(reports / "provenance.js", read_provenance(Path("runs")))
+
+
+def picture_of(benchmark: Path) -> bytes:
+    """A contact sheet of the benchmark as PNG."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "contact-sheet.png"
+        contact_sheet(Benchmark.open(benchmark), path)
+        return path.read_bytes()
