@@ -16,7 +16,7 @@ from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.session import Session, open_session
 from dacr.learning.training import Batch, Phase, Trainer
 from dacr.methods import make_method
-from dacr.methods.base import Method
+from dacr.methods.parts.method import Method
 from dacr.runtime.progress import TrainingProgress
 
 CLASSES = 20
@@ -85,15 +85,7 @@ def loop_efficiency(
         method.begin(session)
         (phase,) = method.phases(session)
         with Checkpoint(f"benchmark-{backbone}") as checkpoint:
-            trainer = Trainer(
-                params.train,
-                method.augmentation,
-                session,
-                params.seed,
-                method.device,
-                checkpoint,
-                SilentProgress(1, 1),
-            )
+            trainer = Trainer(method, session, checkpoint, SilentProgress(1, 1))
             generator = torch.Generator().manual_seed(0)
             positions = torch.arange(batch_size)
             batch = trainer._to_device(session.data.images(positions), positions, generator)
@@ -102,7 +94,7 @@ def loop_efficiency(
             for number in range(rounds + 1):
                 started = time.perf_counter()
                 one_more = Phase(**{**vars(phase), "epochs": number + 1})
-                trainer.fit(one_more, method)
+                trainer.fit(one_more)
                 between = time.perf_counter()
                 for _ in range(batches):
                     step()

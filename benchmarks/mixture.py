@@ -8,7 +8,7 @@ from statistics import median
 
 import torch
 
-from dacr.learning.assignment import assign
+from dacr.learning.assignment import assign, possible_logits
 from dacr.learning.losses import (
     component_regularisation,
     inter_class_loss,
@@ -16,7 +16,6 @@ from dacr.learning.losses import (
     intra_class_loss,
 )
 from dacr.learning.prior import empirical_log_prior
-from dacr.methods.ours import only
 from dacr.model.backbones import build_backbone
 from dacr.model.heads import MixtureHead
 
@@ -70,7 +69,7 @@ def mixture_costs() -> tuple[float, float, float, float]:
         leaf = features.clone().requires_grad_()
         logits = head(leaf)
         joint = logits + log_prior
-        possible = only(head.same_age(labels, is_memory), joint, labels)
+        possible = possible_logits(joint, labels, head.same_age(labels, is_memory))
         loss = (
             inter_class_loss(possible.logsumexp(-1), labels)
             + 0.1 * intra_class_loss(joint, labels, assigned)

@@ -127,17 +127,13 @@ class Loss(Section):
 
 
 class Mixture(Section):
-    """The class representation: a vMF mixture that grows by m components a session."""
+    """The class representation: a vMF mixture that grows by m components per session."""
 
-    enabled: bool
     components: int = Field(ge=1)
     kappa: float = Field(gt=0)
     kappa_learnable: bool
-    initialisation: Literal[
-        "random_vector", "random_sample", "mean_perturbed", "anchored", "spread"
-    ]
+    initialisation: Literal["random_vector", "random_sample", "mean_perturbed", "anchored"]
     perturbation: float = Field(ge=0)
-    expectation: Literal["epoch", "batch"]
     prior: Literal["uniform", "empirical"]
     candidates: Literal["all", "same_age"]
     inference: Literal["nearest_component", "posterior"]
@@ -150,8 +146,6 @@ class Reduction(Section):
     enabled: bool
     delta: float = Field(ge=0)
     distance: Literal["euclidean", "cosine", "angle"]
-    linkage: Literal["centroid", "single", "complete", "average"]
-    min_support: int = Field(ge=1)
     merged_mean: Literal["features", "learned"]
 
 

@@ -11,10 +11,10 @@ PARAMS = Path("params.yaml")
 
 
 def main() -> None:
+
     from dacr.config import load_params
     from dacr.data.fetching import check_options
-    from dacr.methods import method_class
-    from dacr.methods.base import read_options
+    from dacr.methods import parts_of
     from dacr.runtime.compose import compose
 
     # Checked before it takes the place of the old one: a wrong override loses nothing.
@@ -23,7 +23,7 @@ def main() -> None:
         compose(sys.argv[1:], draft)
         params = load_params(draft)
         check_options(params.data)
-        read_options(method_class(params.method), params)
+        parts_of(params.method).options(params)
         draft.replace(PARAMS)
     finally:
         draft.unlink(missing_ok=True)

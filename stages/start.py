@@ -1,7 +1,5 @@
 """``start``: the state before the first session, from which the chain of sessions begins."""
 
-from pathlib import Path
-
 from dacr.runtime.stage import run_stage
 
 
@@ -12,10 +10,10 @@ def main() -> None:
     import torch
 
     from dacr.methods import make_method
-    from dacr.sessions.state import write_start
+    from dacr.sessions.start import start
 
     # Random weights are drawn on the CPU on every machine, so that all of them start alike.
-    write_start(make_method(params, torch.device("cpu")), Path("runs/00"))
+    start(make_method(params, torch.device("cpu")))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from dacr.data.packing import pack_image
 from dacr.errors import UserError
 from dacr.experiments.reading import open_experiment
 from dacr.experiments.trained import TrainedRun, open_run
-from dacr.sessions.predictor import Predictor
+from dacr.sessions.predict import Predictor
 from tests import tiny_pipeline
 from tests.experiment_project import call, dacr, put_under_dvc, refusal, run, save
 
@@ -526,7 +526,7 @@ def test_what_is_done_is_told_whatever_happens(
     error: BaseException,
 ) -> None:
     from dacr.data import any_image as images
-    from dacr.sessions import predictor
+    from dacr.sessions import predict as predictor
 
     one, other = sorted((project / "pngs").iterdir())[:2]
     read = images.read_image

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dacr.report.predictions import Output
-    from dacr.sessions.predictor import Predictor
+    from dacr.sessions.predict import Predictor
 
 HELP = "what a trained run says about images"
 
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.save_exemplars:
             _make_folder(arguments.save_exemplars)
         # Only now: a wrong name is told before the seconds that torch takes to load.
-        from dacr.sessions.predictor import Predictor
+        from dacr.sessions.predict import Predictor
 
         predictor = Predictor(found, arguments.exemplars)
         output = _output(arguments, predictor)
@@ -175,7 +175,7 @@ def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
 def _predict(names: list[str], predictor: Predictor, output: Output, folder: Path | None) -> int:
     """Predict batch by batch; how many images could not be read."""
     from dacr.data.any_image import read_image
-    from dacr.sessions.predictor import BATCH
+    from dacr.sessions.predict import BATCH
 
     refused = 0
     for start in range(0, len(names), BATCH):

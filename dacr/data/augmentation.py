@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
+from dacr import config
 from dacr.errors import UserError
 
 WHITE = 255.0
@@ -249,10 +250,6 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 }
 
 
-def make_augmentation(
-    name: str, image_size: int, mean: Sequence[float], std: Sequence[float]
-) -> Augmentation:
-    """The augmentation called ``name`` for a network that takes ``image_size`` pixels a side."""
-    if name not in AUGMENTATIONS:
-        raise UserError(f"unknown augmentation {name!r}: choose one of {', '.join(AUGMENTATIONS)}")
-    return AUGMENTATIONS[name](image_size, mean, std)
+def make_augmentation(section: config.Augmentation) -> Augmentation:
+    """What the section ``augmentation`` of the parameters describes."""
+    return AUGMENTATIONS[section.name](section.input_size, section.mean, section.std)

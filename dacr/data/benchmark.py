@@ -186,7 +186,7 @@ class Benchmark:
 
     @classmethod
     def open(cls, folder: Path) -> Benchmark:
-        summary = _open_summary(folder / SUMMARY)
+        summary = open_summary(folder / SUMMARY)
         name, classes, domains = summary["name"], summary["classes"], summary["domains"]
         images = _open_images(folder / IMAGES)
         index = _open_index(folder / INDEX)
@@ -207,7 +207,7 @@ def _damaged(path: Path, problem: str) -> NoReturn:
     raise UserError(f"{path} {problem}; run `dvc repro build` to make it again")
 
 
-def _open_summary(path: Path) -> dict[str, Any]:
+def open_summary(path: Path) -> dict[str, Any]:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
         for key, kind in {"name": str, "classes": list, "domains": list, "image_size": int}.items():

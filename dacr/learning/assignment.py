@@ -13,7 +13,7 @@ from dacr.model.heads import MixtureHead
 def assign_to(
     means: Sequence[Tensor], features: Tensor, rows: Tensor, candidates: Tensor | None = None
 ) -> Tensor:
-    """ẑ = argmax_k μ̃_{y,k}ᵀ v for each sample, given one [K_c, d] tensor a class.
+    """ẑ = argmax_k μ̃_{y,k}ᵀ v for each sample, given one [K_c, d] tensor per class.
 
     Only the ``candidates`` [N, K_max] of a sample are considered, if they are given. Class by
     class: comparing every sample with the components of every class would cost C times as much.
@@ -34,3 +34,20 @@ def assign(
 ) -> Tensor:
     """ẑ [N] of samples with ``features`` [N, d] and class ``rows`` [N] under ``head``."""
     return assign_to(head.components(), features, rows, candidates)
+
+
+def all_components(head: MixtureHead, rows: Tensor, is_memory: Tensor) -> Tensor:
+    """A sample may come from any component of its class, [B, K_max]."""
+    return head.mask[rows]
+
+
+def own_class(logits: Tensor, rows: Tensor) -> Tensor:
+    """The component logits [B, K_max] of each sample's own class, of ``logits`` [B, C, K_max]."""
+    return logits[torch.arange(len(rows), device=rows.device), rows]
+
+
+def possible_logits(logits: Tensor, rows: Tensor, candidates: Tensor) -> Tensor:
+    """``logits`` [B, C, K_max]; in a sample's own class those of its ``candidates`` alone."""
+    possible = torch.ones_like(logits, dtype=torch.bool)
+    possible[torch.arange(len(rows), device=rows.device), rows] = candidates
+    return logits.masked_fill(~possible, -torch.inf)

@@ -1,34 +1,62 @@
 """Expansion (Sec. 3.3): where the m new components of every incoming class start.
 
-The paper says "randomly initialised". As random directions they lose every sample to the means
+The paper says "randomly initialized". As random directions they lose every sample to the means
 that are already trained, so the readings that look at the incoming data are there too.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-Initialisation = Literal["random_vector", "random_sample", "mean_perturbed", "anchored", "spread"]
+from dacr.config import Mixture
+from dacr.learning.assignment import assign
+from dacr.learning.session import Session
+from dacr.model.heads import MixtureHead
+
+
+class Start(Protocol):
+    def __call__(
+        self, unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tensor | None
+    ) -> Tensor:
+        """At most m unit means for one class.
+
+        ``unit`` [N, d] are its normalised features in D_t alone: new components are for new data.
+        ``inherited`` [K, d] are its means of session t−1; None for a new class.
+        """
+        ...
 
 
 def _random_directions(m: int, like: Tensor, generator: Generator) -> Tensor:
     return F.normalize(torch.randn(m, like.shape[1], generator=generator), dim=1).to(like)
 
 
-def random_vector(unit: Tensor, m: int, generator: Generator) -> Tensor:
+def random_vector(
+    unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tensor | None
+) -> Tensor:
     """m random directions: the literal reading."""
-    return _random_directions(m, unit, generator)
+    return _random_directions(mixture.components, unit, generator)
 
 
-def random_sample(unit: Tensor, m: int, generator: Generator) -> Tensor:
+def random_sample(
+    unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tensor | None
+) -> Tensor:
     """The features of m random samples, or of all where there are fewer."""
-    return unit[torch.randperm(len(unit), generator=generator)[:m].to(unit.device)]
+    order = torch.randperm(len(unit), generator=generator)
+    return unit[order[: mixture.components].to(unit.device)]
 
 
-def spread(unit: Tensor, m: int, generator: Generator) -> Tensor:
+def mean_perturbed(
+    unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tensor | None
+) -> Tensor:
+    """The direction of the class's incoming mean plus ``perturbation`` × a random direction."""
+    centre = F.normalize(unit.mean(dim=0, keepdim=True), dim=1)
+    noise = _random_directions(mixture.components, unit, generator)
+    return F.normalize(centre + mixture.perturbation * noise, dim=1)
+
+
+def k_means_seeds(unit: Tensor, m: int, generator: Generator) -> Tensor:
     """The features of m samples far from each other (k-means++ seeding), or of all."""
     chosen: list[int] = []
     gap = torch.full((len(unit),), 2.0, dtype=torch.float64)
@@ -43,56 +71,28 @@ def spread(unit: Tensor, m: int, generator: Generator) -> Tensor:
     return unit[chosen]
 
 
-def mean_perturbed(unit: Tensor, m: int, generator: Generator, perturbation: float) -> Tensor:
-    """The direction of the class's incoming mean plus ``perturbation`` × a random direction."""
-    centre = _direction(unit)
-    return F.normalize(centre + perturbation * _random_directions(m, unit, generator), dim=1)
-
-
-def _direction(unit: Tensor) -> Tensor:
-    return F.normalize(unit.mean(dim=0, keepdim=True), dim=1)
-
-
-def anchored(new_means: Tensor, inherited: Tensor) -> Tensor:
-    """``new_means`` of a seen class, half-way to the direction of its ``inherited`` means.
-
-    A representation that does not know a new domain puts all classes of it in one place. New
-    components that start there are the same for every class, and L_inter between them has next to
-    no gradient: they win the new samples and learn nothing. Half-way they are where the domain is
-    and still tell classes apart.
-    """
-    return F.normalize(new_means + _direction(F.normalize(inherited, dim=1)), dim=1)
-
-
 @torch.no_grad()
-def initial_means(
-    initialisation: Initialisation,
-    features: Tensor,
-    rows: Tensor,
-    incoming: Sequence[int],
-    m: int,
-    *,
-    generator: Generator,
-    perturbation: float = 0.5,
-    inherited: Sequence[Tensor] = (),
-) -> list[Tensor]:
-    """Unit means of the new components, at most m, for each class of ``incoming``.
+def carry_over(head: MixtureHead, features: Tensor, session: Session) -> None:
+    """Carry inherited means into a representation that has grown by a block (DER).
 
-    ``features`` [N, d] and ``rows`` [N] are those of D_t alone: new components are for new data.
-    ``inherited`` are the means of the classes seen before, which ``anchored`` starts close to.
+    ``features`` are those of D̃_t. A mean becomes that of its exemplars' features in the new
+    representation. The extractor of the new block starts as a copy of the last, so a mean without
+    exemplars repeats its last block.
     """
-    draw: dict[str, Callable[[Tensor, int, Generator], Tensor]] = {
-        "random_vector": random_vector,
-        "random_sample": random_sample,
-        "mean_perturbed": lambda unit, m, g: mean_perturbed(unit, m, g, perturbation),
-        "anchored": lambda unit, m, g: mean_perturbed(unit, m, g, perturbation),
-        "spread": spread,
-    }
-    unit = F.normalize(features, dim=1)
-    means = [draw[initialisation](unit[rows == row], m, generator) for row in incoming]
-    if initialisation != "anchored":
-        return means
-    return [
-        anchored(new, inherited[row].to(new)) if row < len(inherited) else new
-        for row, new in zip(incoming, means, strict=True)
-    ]
+    old_dim = head.raw_means.shape[2]
+    block = features.shape[1] - old_dim
+    if not block or not session.n_old:
+        return
+    memory = session.data.is_memory.to(features.device)
+    exemplars, rows = features[memory], session.data.labels.to(features.device)[memory]
+    assigned = assign(head, exemplars[:, :old_dim], rows)
+    unit = F.normalize(exemplars, dim=1)
+    grown = []
+    for row, means in enumerate(head.components()):
+        repeated = F.normalize(torch.cat([means, means[:, -block:]], 1), dim=1)
+        for k in range(len(means)):
+            own = unit[(rows == row) & (assigned == k)]
+            if len(own):
+                repeated[k] = F.normalize(own.mean(0), dim=0)
+        grown.append(repeated)
+    head.set_components(grown)

@@ -4,18 +4,14 @@ Every strategy gives each seen class ⌊B/|C̃|⌋ places, so the memory never e
 differ in which samples of a class take the places.
 """
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from dacr.config import Memory, Reduction
 from dacr.learning.assignment import assign_to
-from dacr.learning.expansion import initial_means
-from dacr.learning.reduction import Distance, component_sums, reduce_mixtures
-
-Strategy = Literal["random", "herding", "bilevel"]
-Inside = Literal["random", "herding"]
+from dacr.learning.expansion import k_means_seeds
+from dacr.learning.reduction import component_sums, reduce_mixtures
 
 
 def class_quota(budget: int, n_classes: int) -> int:
@@ -94,38 +90,32 @@ def bilevel(
 
 @torch.no_grad()
 def select_memory(
-    strategy: Strategy,
+    memory: Memory,
     rows: Tensor,
-    budget: int,
     n_classes: int,
     *,
-    features: Tensor | None,
+    features: Tensor,
     components: Tensor | None,
     generator: Generator,
-    inside: Inside = "random",
 ) -> Tensor:
     """Positions of the exemplars among the samples with ``rows`` [N], class by class.
 
-    ``herding`` needs ``features`` [N, d], ``bilevel`` the ``components`` [N] of the samples;
-    ``inside`` says how it chooses inside a component.
+    ``features`` [N, d] are what herding looks at; ``bilevel`` needs the ``components`` [N].
     """
     rows = rows.cpu()
-    quota = class_quota(budget, n_classes)
+    quota = class_quota(memory.size, n_classes)
     selected = []
     for row in range(n_classes):
         own = (rows == row).nonzero().squeeze(1)
-        if strategy == "random":
+        herded = features[own.to(features.device)]
+        if memory.strategy == "random":
             picks = random_choice(len(own), quota, generator)
-        elif strategy == "herding":
-            assert features is not None, "herding needs features"
-            picks = herding(features[own.to(features.device)], quota)
+        elif memory.strategy == "herding":
+            picks = herding(herded, quota)
         else:
             assert components is not None, "bilevel needs components"
-            herded = None
-            if inside == "herding":
-                assert features is not None, "herding needs features"
-                herded = features[own.to(features.device)]
-            picks = bilevel(components.cpu()[own], quota, generator, herded)
+            inside = herded if memory.inside == "herding" else None
+            picks = bilevel(components.cpu()[own], quota, generator, inside)
         selected.append(own[picks])
     return torch.cat(selected)
 
@@ -134,21 +124,19 @@ def select_memory(
 def cluster_components(
     features: Tensor,
     rows: Tensor,
-    delta: float,
     m: int,
+    reduction: Reduction,
     generator: Generator,
-    *,
-    distance: Distance = "euclidean",
     iterations: int = 10,
 ) -> Tensor:
     """Components [N] for a model that has none: what a mixture fitted to fixed features would give.
 
-    In each class: m spread seeds, spherical k-means, then the reduction at δ.
+    In each class: m k-means++ seeds, spherical k-means, then the reduction at δ.
     """
     unit = F.normalize(features, dim=1)
     present, rows = rows.unique(return_inverse=True)
     classes = range(len(present))
-    means = initial_means("spread", unit, rows, classes, m, generator=generator)
+    means = [k_means_seeds(unit[rows == row], m, generator) for row in classes]
     for _ in range(iterations):
         assigned = assign_to(means, unit, rows)
         for row in classes:
@@ -158,7 +146,8 @@ def cluster_components(
                 support.unsqueeze(1) > 0, F.normalize(totals, dim=1), means[row]
             )
     assigned = assign_to(means, unit, rows)
-    reduction = reduce_mixtures(
-        means, unit, rows, assigned, classes, delta=delta, distance=distance
-    )
-    return reduction.assigned
+
+    def unused(total: Tensor, unit_means: Tensor, support: Tensor) -> Tensor:
+        return unit_means[0]  # only the assignments are asked for
+
+    return reduce_mixtures(means, unit, rows, assigned, classes, reduction, unused).assigned

@@ -1,17 +1,18 @@
 """The priors P(y) and P(z|y) that L_inter and L_intra train with.
 
-The paper takes both uniform (Eq. 11), in training and at inference. D̃_t is not: an old class, or an
-old domain of a class, is there with a handful of exemplars. A classifier that is trained as if it
-were uniform learns the imbalance as part of its means. Trained with the priors that D̃_t has, and
-asked with uniform ones, it does not.
+The paper takes both uniform (Eq. 11), in training and at inference.
 """
 
 import torch
 from torch import Tensor
 
+from dacr.learning.session import Session
+from dacr.model.heads import MixtureHead
 
-def uniform_log_prior(counts: Tensor) -> Tensor:
+
+def uniform_log_prior(session: Session, head: MixtureHead) -> Tensor:
     """−log K_c, [C, K_max]: every class alike, and every component of a class."""
+    counts = head.counts().cpu()
     return -counts.double().log().float().unsqueeze(1).expand(-1, int(counts.max()))
 
 

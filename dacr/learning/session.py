@@ -21,7 +21,7 @@ Images = NDArray[np.uint8]
 ReadImages = Callable[[NDArray[np.int64]], Images]
 
 
-def restrict(images: Images, ids: NDArray[np.int64]) -> ReadImages:
+def reader_of(images: Images, ids: NDArray[np.int64]) -> ReadImages:
     """A reader of the images ``ids`` alone, by position; every other image is out of reach."""
     if ids.size and (ids.min() < 0 or ids.max() >= len(images)):
         raise UserError(
@@ -98,5 +98,5 @@ def open_session(
     row = {label: position for position, label in enumerate(seen)}
     rows = torch.tensor([row[label] for label in labels.tolist()], dtype=torch.long)
     is_memory = torch.arange(len(ids)) >= len(incoming[0])
-    view = TrainingView(restrict(images, ids), rows, is_memory)
+    view = TrainingView(reader_of(images, ids), rows, is_memory)
     return Session(index, len(seen_before), len(seen), view)

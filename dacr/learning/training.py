@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dacr.config import Train
+from dacr.config import Params, Train
 from dacr.data.augmentation import Augmentation
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
@@ -19,6 +19,14 @@ from dacr.rng import torch_generator
 from dacr.runtime.progress import TrainingProgress
 
 Losses = dict[str, Tensor]
+
+
+class Learner(nn.Module):
+    """What the loop trains: a network with its parameters, device and augmentation."""
+
+    params: Params
+    augmentation: Augmentation
+    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -64,24 +72,21 @@ class Trainer:
 
     def __init__(
         self,
-        train: Train,
-        augmentation: Augmentation,
+        learner: Learner,
         session: Session,
-        seed: int,
-        device: torch.device,
         checkpoint: Checkpoint,
         progress: TrainingProgress,
     ) -> None:
-        self.train = train
-        self.augmentation = augmentation
+        self.learner = learner
+        self.train, self.seed = learner.params.train, learner.params.seed
+        self.augmentation, self.device = learner.augmentation, learner.device
         self.session = session
-        self.seed = seed
-        self.device = device
         self.checkpoint = checkpoint
         self.progress = progress
 
-    def fit(self, phase: Phase, module: nn.Module) -> list[dict[str, float]]:
-        """Train ``phase``; return the mean of each loss term, one row an epoch."""
+    def fit(self, phase: Phase) -> list[dict[str, float]]:
+        """Train ``phase``; return the mean of each loss term, one row per epoch."""
+        module = self.learner
         optimizer = torch.optim.SGD(
             phase.parameters,
             lr=phase.lr,

@@ -1,8 +1,7 @@
-"""One file a method. A file ``mine.py`` with ``METHOD = Mine`` is the method ``mine``."""
+"""One file per method: ``mine.py`` with ``METHOD = Parts(…)`` is the method ``mine``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -10,28 +9,20 @@ import torch
 
 from dacr.config import Params
 from dacr.errors import UserError
-from dacr.methods.base import Method
-
-OURS = "_dacr"
-"""The suffix of a host method that takes 'ours': ``der_dacr`` is DER w/ ours."""
+from dacr.methods.parts.method import Method, Parts
 
 
 def known_methods() -> list[str]:
-    files = sorted(file.stem for file in Path(__file__).parent.glob("[a-z]*.py"))
-    return [name for name in files if name not in ("base", "ours")]
+    return sorted(file.stem for file in Path(__file__).parent.glob("[a-z]*.py"))
 
 
-def method_class(name: str) -> type[Method]:
-    """The class of the method called ``name``."""
-    host_name = name.removesuffix(OURS)
-    if host_name not in known_methods():
+def parts_of(name: str) -> Parts:
+    """What the method called ``name`` is made of."""
+    if name not in known_methods():
         raise UserError(f"unknown method {name!r}; known are {', '.join(known_methods())}")
-    host: type[Method] = import_module(f"dacr.methods.{host_name}").METHOD
-    if not name.endswith(OURS):
-        return host
-    with_ours: Callable[[type[Method]], type[Method]] = import_module("dacr.methods.ours").with_ours
-    return with_ours(host)
+    parts: Parts = import_module(f"dacr.methods.{name}").METHOD
+    return parts
 
 
 def make_method(params: Params, device: torch.device) -> Method:
-    return method_class(params.method)(params, device)
+    return parts_of(params.method).make(params, device)

@@ -1,8 +1,8 @@
 """DER: dynamically expandable representation (Yan et al., CVPR 2021).
 
-One extractor a session on top of frozen ones, an auxiliary loss that makes the new extractor learn
-what the session brings, and a second stage that retrains the classifier on balanced data. Channel
-masks are left out, as in the authors' published code.
+One extractor per session on top of frozen ones, an auxiliary loss that makes the new extractor
+learn what the session brings, and a second stage that retrains the classifier on balanced data.
+Channel masks are left out, as in the authors' published code.
 """
 
 from __future__ import annotations
@@ -17,15 +17,62 @@ from torch import Tensor
 
 from dacr.config import Section
 from dacr.learning.session import Session
-from dacr.learning.training import Batch, Losses, Phase, balanced, extract
-from dacr.methods.base import Method
-from dacr.model.heads import Head, LinearHead
-from dacr.model.super_feature import Representation
+from dacr.learning.training import Batch, Losses, Phase, balanced
+from dacr.methods.parts.classifier import Classifier
+from dacr.methods.parts.method import Parts
+from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.setting import Teacher
+from dacr.model.heads import LinearHead
+from dacr.model.super_feature import Features
 
 
-class DerOptions(Section):
+class AuxiliaryOptions(Section):
     auxiliary: float = Field(default=1.0, ge=0)
     """The weight of the auxiliary loss."""
+
+
+class Expandable(Representation):
+    """The super-feature grows by an extractor per session; older ones are frozen."""
+
+    Options = AuxiliaryOptions
+
+    def begin(self, session: Session) -> None:
+        if not session.n_old:
+            return
+        self.features.add(copy.deepcopy(self.features.newest))
+        device = self.setting.device
+        self.features.to(device).eval()
+        # The frozen extractors are the model of session t−1.
+        self.old = Teacher(self.setting, session, self.features.frozen)
+        # Auxiliary classes: those of D_t, and one for exemplars of all other classes.
+        incoming = session.incoming
+        self.auxiliary_label = torch.full((session.n_seen,), len(incoming), device=device)
+        self.auxiliary_label[incoming.to(device)] = torch.arange(len(incoming), device=device)
+        generator = self.setting.generator("auxiliary", session)
+        self.auxiliary = LinearHead(self.features.newest.dim, len(incoming) + 1, generator)
+
+    def forward(self, batch: Batch) -> Features:
+        frozen = None if self.old is None else self.old(batch)
+        return self.features.represent(batch.images, frozen)._replace(old=frozen)
+
+    def losses(self, features: Features, batch: Batch) -> Losses:
+        """The auxiliary classifier sees the newest extractor alone."""
+        if self.old is None:
+            return {}
+        newest = features.feature[:, -self.features.newest.dim :]
+        loss = F.cross_entropy(self.auxiliary(newest), self.auxiliary_label[batch.labels])
+        return {"auxiliary": self.setting.options.auxiliary * loss}
+
+    def session_features(self, session: Session) -> Tensor:
+        """While a session is trained, only the newest extractor has to see its images again."""
+        if self.old is None:
+            return super().session_features(session)
+        self.eval()
+        newest = self.setting.over_session(session, self.features.newest)
+        return torch.cat([self.old.on_session, newest], 1)
+
+
+class SecondStageOptions(Section):
     second_stage_epochs: int = Field(default=30, ge=0)
     second_stage_lr: float = Field(default=0.1, gt=0)
     second_stage_milestones: tuple[int, ...] = (15,)
@@ -33,58 +80,34 @@ class DerOptions(Section):
     """The logits of the second stage are divided by it."""
 
 
-class Der(Method):
-    """The super-feature grows by an extractor a session; the head is learned anew."""
+class BalancedLinear(Classifier):
+    """A linear head, learned anew in every session and once more on balanced data."""
 
-    Options = DerOptions
+    Options = SecondStageOptions
+    head: LinearHead
 
-    def begin_representation(self, session: Session) -> None:
-        if not session.n_old:
-            return
-        self.features.add(copy.deepcopy(self.features.newest))
-        self.place()
-        self.features.eval()
-        self.old_features = self.once_a_session(session, self.features.frozen)
-        # Auxiliary classes: those of D_t, and one for exemplars of all other classes.
-        incoming = session.incoming
-        self.auxiliary_label = torch.full((session.n_seen,), len(incoming), device=self.device)
-        self.auxiliary_label[incoming.to(self.device)] = torch.arange(
-            len(incoming), device=self.device
-        )
-        self.auxiliary = LinearHead(
-            self.features.newest.dim, len(incoming) + 1, self.generator("auxiliary", session)
-        )
+    def new_head(self, dim: int) -> LinearHead:
+        return LinearHead(dim, 0, self.setting.generator("head", 0), bias=False)
 
-    def new_head(self) -> Head:
-        return LinearHead(self.features.dim, 0, self.generator("head", 0), bias=False)
+    def begin(self, session: Session, representation: Representation) -> None:
+        self.head = self.fresh_head(session, representation, "head")
 
-    def begin_classifier(self, session: Session) -> None:
-        self.head = self.fresh_head(session, "head")
+    def fresh_head(
+        self, session: Session, representation: Representation, purpose: str
+    ) -> LinearHead:
+        generator = self.setting.generator(purpose, session)
+        head = LinearHead(representation.features.dim, session.n_seen, generator, bias=False)
+        return head.to(self.setting.device)
 
-    def fresh_head(self, session: Session, purpose: str) -> LinearHead:
-        generator = self.generator(purpose, session)
-        return LinearHead(self.features.dim, session.n_seen, generator, bias=False).to(self.device)
-
-    def represent(self, batch: Batch) -> Representation:
-        frozen = None if self.old_features is None else self.old_features(batch)
-        return self.features.represent(batch.images, frozen)
-
-    def representation_losses(self, representation: Representation, batch: Batch) -> Losses:
-        """The auxiliary classifier sees the newest extractor alone."""
-        if self.old_features is None:
-            return {}
-        newest = representation.feature[:, -self.features.newest.dim :]
-        loss = F.cross_entropy(self.auxiliary(newest), self.auxiliary_label[batch.labels])
-        return {"auxiliary": self.options.auxiliary * loss}
-
-    def classifier_phases(self, session: Session) -> Iterator[Phase]:
+    def second_stage(
+        self, session: Session, representation: Representation, first: Phase
+    ) -> Iterator[Phase]:
         """Retrain the head alone, on as many samples of every class as the smallest class has."""
-        options = self.options
+        options = self.setting.options
         if not session.n_old or not options.second_stage_epochs:
             return
-        self.head = self.fresh_head(session, "second stage")
-        self.eval()
-        features = self.session_features(session)
+        self.head = self.fresh_head(session, representation, "second stage")
+        features = representation.session_features(session)
 
         def losses(batch: Batch) -> Losses:
             logits = self.head(features[batch.positions]) / options.temperature
@@ -98,25 +121,8 @@ class Der(Method):
             parameters=[{"params": list(self.head.parameters())}],
             losses=losses,
             training=False,
-            positions=balanced(session.data.labels, self.generator("balance", session)),
+            positions=balanced(session.data.labels, self.setting.generator("balance", session)),
         )
 
-    def session_features(self, session: Session) -> Tensor:
-        """Without augmentation only the newest extractor has to see the images again."""
-        if self.old_features is None or self.augmentation.random:
-            return super().session_features(session)
-        self.eval()
-        data = session.data
-        newest = extract(
-            data.images, len(data), self.features.newest, self.augmentation, self.device
-        )
-        everything = torch.arange(len(data), device=self.device)
-        return torch.cat([self.old_features(at(everything)), newest], 1)
 
-
-def at(positions: Tensor) -> Batch:
-    """A batch of which only the positions matter."""
-    return Batch(positions, positions, positions, positions)
-
-
-METHOD = Der
+METHOD = Parts(Expandable, BalancedLinear)

@@ -7,18 +7,22 @@ stage that fine-tunes the whole network on class-balanced data. Gradient noise i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from dacr.config import Params, Section
+from dacr.config import Section
 from dacr.learning.losses import knowledge_distillation
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses, Phase, balanced
-from dacr.methods.base import Method
-from dacr.model.super_feature import Representation
+from dacr.methods.parts.classifier import DistilledClassifier
+from dacr.methods.parts.method import Parts
+from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.setting import Setting
+from dacr.model.super_feature import Features
 
 
 class EeilOptions(Section):
@@ -30,47 +34,47 @@ class EeilOptions(Section):
     second_stage_milestones: tuple[int, ...] = (10, 20)
 
 
-class Eeil(Method):
+class GroupDistilled(DistilledClassifier):
     Options = EeilOptions
     group: Tensor
     """The session [n_seen] in which each class was first seen; those of one session are a group."""
 
-    def __init__(self, params: Params, device: torch.device) -> None:
-        super().__init__(params, device)
+    def __init__(self, setting: Setting, dim: int) -> None:
+        super().__init__(setting, dim)
         self.register_buffer("group", torch.zeros(0, dtype=torch.long))
 
-    def begin_classifier(self, session: Session) -> None:
-        if session.n_old:
-            self.remember_logits(session)
-        super().begin_classifier(session)
+    def begin(self, session: Session, representation: Representation) -> None:
+        super().begin(session, representation)
         newcomers = self.group.new_full((len(session.new),), session.index)
         self.group = torch.cat([self.group, newcomers])
         self.group_sizes = self.group.unique_consecutive(return_counts=True)[1].tolist()
 
-    def classification_losses(self, representation: Representation, batch: Batch) -> Losses:
+    def losses(self, features: Features, batch: Batch) -> Losses:
         """The cross-distilled loss; the teacher is the old network, or that of the first stage."""
-        logits = self.head(representation.feature)
+        options = self.setting.options
+        logits = self.head(features.feature)
         losses = {"cross_entropy": F.cross_entropy(logits, batch.labels)}
         if self.old_logits is not None:
-            losses["distillation"] = self.options.distillation * grouped_distillation(
-                logits, self.old_logits(batch), self.group_sizes, self.options.temperature
+            losses["distillation"] = options.distillation * grouped_distillation(
+                logits, self.old_logits(batch), self.group_sizes, options.temperature
             )
         return losses
 
-    def classifier_phases(self, session: Session) -> Iterator[Phase]:
+    def second_stage(
+        self, session: Session, representation: Representation, first: Phase
+    ) -> Iterator[Phase]:
         """Balanced fine-tuning: the same loss, where the teacher now knows the new group too."""
-        options = self.options
+        options = self.setting.options
         if not session.n_old or not options.second_stage_epochs:
             return
-        self.remember_logits(session)
-        yield Phase(
+        self.remember_network(session, representation)
+        yield replace(
+            first,
             name="second stage",
             epochs=options.second_stage_epochs,
             lr=options.second_stage_lr,
             milestones=options.second_stage_milestones,
-            parameters=self.parameter_groups(),
-            losses=self.losses,
-            positions=balanced(session.data.labels, self.generator("balance", session)),
+            positions=balanced(session.data.labels, self.setting.generator("balance", session)),
         )
 
 
@@ -91,4 +95,4 @@ def grouped_distillation(
     return total
 
 
-METHOD = Eeil
+METHOD = Parts(classifier=GroupDistilled)

@@ -6,40 +6,52 @@ distillation along the geodesic between the subspaces of old and new features.
 
 from __future__ import annotations
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from dacr.learning.geodesic import Variant, geodesic_distillation
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
-from dacr.methods.base import frozen_copy
-from dacr.methods.ucir import Ucir, UcirOptions
-from dacr.model.super_feature import Representation
+from dacr.methods.parts.method import Parts
+from dacr.methods.parts.setting import Teacher, frozen_copy
+from dacr.methods.ucir import CosineWithMargin, LessForget, LessForgetOptions, MarginOptions
+from dacr.model.super_feature import Features
 
 
-class GeoDLOptions(UcirOptions):
-    margin_weight: float = Field(default=0.0, ge=0)
+class GeodesicOptions(LessForgetOptions):
     variant: Variant = "cosine"
 
 
-class GeoDL(Ucir):
-    Options = GeoDLOptions
+class Geodesic(LessForget):
+    """Features move along the geodesic from the subspace that they spanned in session t−1."""
 
-    def begin_representation(self, session: Session) -> None:
-        super().begin_representation(session)
-        if session.n_old:
-            teacher = frozen_copy(self.features.newest)
-            self.old_quadrants = self.once_a_session(
-                session, lambda images: quadrants(teacher.feature_map(images))
-            )
+    Options = GeodesicOptions
 
-    def representation_losses(self, representation: Representation, batch: Batch) -> Losses:
-        if self.old_features is None:
+    def remember(self, session: Session) -> None:
+        """One pass of the old network gives its features and the quadrants of its maps."""
+        network = frozen_copy(self.features)
+
+        def both(images: Tensor) -> Tensor:
+            seen = network.represent(images)
+            return torch.cat([seen.feature, quadrants(seen.feature_map)], 1)
+
+        self.old = Teacher(self.setting, session, both)
+
+    def forward(self, batch: Batch) -> Features:
+        seen = super().forward(batch)
+        if seen.old is None:
+            return seen
+        feature, self.old_quadrants = seen.old.tensor_split([self.features.dim], dim=1)
+        return seen._replace(old=feature)
+
+    def losses(self, features: Features, batch: Batch) -> Losses:
+        if features.old is None:
             return {}
         loss = geodesic_distillation(
-            quadrants(representation.feature_map).float(),
-            self.old_quadrants(batch).float(),
-            self.options.variant,
+            quadrants(features.feature_map).float(),
+            self.old_quadrants.float(),
+            self.setting.options.variant,
         )
         return {"geodesic": self.adaptive_lambda * loss}
 
@@ -62,4 +74,14 @@ def _halves(size: int, like: Tensor) -> Tensor:
     return matrix
 
 
-METHOD = GeoDL
+class NoMarginOptions(MarginOptions):
+    margin_weight: float = Field(default=0.0, ge=0)
+
+
+class Cosine(CosineWithMargin):
+    """UCIR's classifier, by default without its margin."""
+
+    Options = NoMarginOptions
+
+
+METHOD = Parts(Geodesic, Cosine)

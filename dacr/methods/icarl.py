@@ -13,13 +13,15 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from dacr.config import Params, Section
+from dacr.config import Section
 from dacr.errors import UserError
 from dacr.learning.losses import knowledge_distillation
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
-from dacr.methods.base import Method
-from dacr.model.super_feature import Representation
+from dacr.methods.parts.classifier import DistilledClassifier
+from dacr.methods.parts.method import Parts
+from dacr.methods.parts.setting import Setting
+from dacr.model.super_feature import Features
 
 
 class ICarlOptions(Section):
@@ -35,36 +37,33 @@ class ICarlOptions(Section):
     """Temperature and weight of the distillation; the binary form has neither."""
 
 
-class ICarl(Method):
+class NearestMean(DistilledClassifier):
     Options = ICarlOptions
     exemplar_means: Tensor
     """The unit prototypes [n_seen, dim] of all classes, as of the last choice of the memory."""
 
-    def __init__(self, params: Params, device: torch.device) -> None:
-        super().__init__(params, device)
+    def __init__(self, setting: Setting, dim: int) -> None:
+        super().__init__(setting, dim)
+        params = setting.params
         if params.memory.size < params.data.classes:
             raise UserError(
                 f"{params.method} classifies by exemplars, so memory.size must be at least "
                 f"{params.data.classes}, one for each class (it is {params.memory.size})"
             )
-        self.register_buffer("exemplar_means", torch.zeros(0, self.features.dim))
+        self.register_buffer("exemplar_means", torch.zeros(0, dim))
 
-    def begin_classifier(self, session: Session) -> None:
-        if session.n_old:
-            self.remember_logits(session)
-        super().begin_classifier(session)
-
-    def classification_losses(self, representation: Representation, batch: Batch) -> Losses:
-        logits = self.head(representation.feature)
+    def losses(self, features: Features, batch: Batch) -> Losses:
+        options = self.setting.options
+        logits = self.head(features.feature)
         old_logits = None if self.old_logits is None else self.old_logits(batch)
-        if self.options.form == "binary":
+        if options.form == "binary":
             targets = binary_targets(batch.labels, old_logits, logits.shape[1])
             loss = F.binary_cross_entropy_with_logits(logits, targets)
             return {"binary_cross_entropy": loss}
         losses = {"cross_entropy": F.cross_entropy(logits, batch.labels)}
         if old_logits is not None:
-            losses["distillation"] = self.options.distillation * knowledge_distillation(
-                logits, old_logits, self.options.temperature
+            losses["distillation"] = options.distillation * knowledge_distillation(
+                logits, old_logits, options.temperature
             )
         return losses
 
@@ -75,7 +74,7 @@ class ICarl(Method):
         means = torch.stack([unit[rows == row].mean(0) for row in range(session.n_seen)])
         self.exemplar_means = F.normalize(means, dim=1)
 
-    def class_scores(self, features: Tensor) -> Tensor:
+    def scores(self, features: Tensor) -> Tensor:
         """Cosines: on the sphere the nearest mean is the one with the largest."""
         return F.normalize(features, dim=1) @ self.exemplar_means.T
 
@@ -88,4 +87,4 @@ def binary_targets(rows: Tensor, old_logits: Tensor | None, n_seen: int) -> Tens
     return targets
 
 
-METHOD = ICarl
+METHOD = Parts(classifier=NearestMean)

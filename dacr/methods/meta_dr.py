@@ -19,7 +19,7 @@ from dacr.config import Params, Section
 from dacr.learning.randomisation import Randomisation
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
-from dacr.methods.base import Method
+from dacr.methods.parts.method import Method, Parts
 from dacr.rng import torch_generator
 
 Parameters = dict[str, Tensor]
@@ -39,10 +39,8 @@ class MetaDROptions(Section):
 
 
 class MetaDR(Method):
-    Options = MetaDROptions
-
-    def __init__(self, params: Params, device: torch.device) -> None:
-        super().__init__(params, device)
+    def __init__(self, parts: Parts, params: Params, device: torch.device) -> None:
+        super().__init__(parts, params, device)
         augmentation = params.augmentation
         self.randomise = Randomisation(self.options.chain, augmentation.mean, augmentation.std)
 
@@ -88,4 +86,4 @@ class MetaDR(Method):
         return torch.stack(list(super().losses(batch).values())).sum()
 
 
-METHOD = MetaDR
+METHOD = Parts(method=MetaDR, own_options=MetaDROptions)

@@ -1,13 +1,13 @@
 """Classifiers on features: linear, cosine, and the paper's von Mises-Fisher mixtures (Sec. 3.2).
 
 A *row* is a class; rows follow the order of first appearance, so a head only ever grows at its end.
-The ``state_dict()`` of a head is enough to rebuild it (``head_from_state``).
+The ``state_dict()`` of a head is enough to ``restore`` it.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,10 +32,12 @@ class Head(nn.Module, ABC):
     def grow(self, new_rows: int, generator: Generator) -> None:
         """Append ``new_rows`` randomly initialised classes; the others keep their bits."""
 
-    @classmethod
-    @abstractmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """The head whose ``state_dict()`` this is."""
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a ``state_dict()``, whatever its numbers of classes and dimensions."""
+        for name in self.state_dict().keys() & state.keys():
+            own, empty = getattr(self, name), torch.empty_like(state[name])
+            setattr(self, name, nn.Parameter(empty) if isinstance(own, nn.Parameter) else empty)
+        self.load_state_dict(state)
 
 
 class LinearHead(Head):
@@ -57,13 +59,6 @@ class LinearHead(Head):
         self.weight = _append(self.weight, _uniform(new_rows, dim, generator))
         if self.bias is not None:
             self.bias = _append(self.bias, _uniform(new_rows, dim, generator)[:, 0])
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        rows, dim = state["weight"].shape
-        head = cls(dim, rows, Generator(), bias="bias" in state)
-        head.load_state_dict(state)
-        return head
 
 
 class CosineHead(Head):
@@ -95,13 +90,6 @@ class CosineHead(Head):
         others = [row for row in range(len(self.weight)) if row not in imprinted]
         norm = self.weight[others].norm(dim=1).mean() if others else 1.0
         self.weight[list(rows)] = norm * F.normalize(means.to(self.weight), dim=1)
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        rows, dim = state["weight"].shape
-        head = cls(dim, rows, Generator())
-        head.load_state_dict(state)
-        return head
 
 
 class _Bounded(torch.autograd.Function):
@@ -141,9 +129,6 @@ class MixtureHead(Head):
     The components of a class come first in its row, the oldest first; ``inherited`` [C] of them
     are older than the last expansion. C_d(κ) never appears: with a shared κ it cancels in every
     posterior. A learnable κ stays within ``KAPPA_RANGE``.
-
-    Of a feature only the direction counts. With ``block`` every block of that many dimensions (DER:
-    one extractor each) is normalised first, so that all extractors have equal weight.
     """
 
     mask: Tensor
@@ -151,11 +136,8 @@ class MixtureHead(Head):
     fixed_kappa: Tensor | None
     learnable_kappa: nn.Parameter | None
 
-    def __init__(
-        self, dim: int, kappa: float, kappa_learnable: bool, block: int | None = None
-    ) -> None:
+    def __init__(self, dim: int, kappa: float, kappa_learnable: bool) -> None:
         super().__init__()
-        self.block = block
         value = torch.tensor(float(kappa))
         self.raw_means = nn.Parameter(torch.zeros(0, 0, dim))
         self.register_buffer("mask", torch.zeros(0, 0, dtype=torch.bool))
@@ -196,9 +178,7 @@ class MixtureHead(Head):
 
     def directed(self, features: Tensor) -> Tensor:
         """``features`` [B, d] with the direction that the mixture sees; their length is free."""
-        if self.block is None:
-            return features
-        return F.normalize(features.unflatten(1, (-1, self.block)), dim=2).flatten(1)
+        return features
 
     def cosines(self, features: Tensor) -> Tensor:
         """μ̃ᵀṽ [B, C, K_max]; zero at the padding."""
@@ -241,7 +221,7 @@ class MixtureHead(Head):
         ]
 
     def set_components(self, components: Sequence[Tensor]) -> None:
-        """Inherit exactly these means: one [K_c, d] tensor a class. They may bring another d."""
+        """Inherit exactly these means: one [K_c, d] tensor per class. They may bring another d."""
         counts = [len(means) for means in components]
         if 0 in counts:
             raise ValueError("every class of a mixture needs at least one component")
@@ -256,7 +236,7 @@ class MixtureHead(Head):
         self.inherited = self.counts()
 
     def expand(self, rows: Sequence[int], new_means: Sequence[Tensor]) -> None:
-        """Append ``new_means`` ([m, d] a class) to the mixtures of ``rows`` (Eq. 3).
+        """Append ``new_means`` ([m, d] per class) to the mixtures of ``rows`` (Eq. 3).
 
         New classes take the next rows, in order.
         """
@@ -274,22 +254,3 @@ class MixtureHead(Head):
         known, _, dim = self.raw_means.shape
         directions = F.normalize(torch.randn(new_rows, 1, dim, generator=generator), dim=-1)
         self.expand(range(known, known + new_rows), list(directions))
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Tensor], block: int | None = None) -> Self:
-        learnable = "learnable_kappa" in state
-        head = cls(state["raw_means"].shape[-1], 1.0, learnable, block)
-        head.raw_means = nn.Parameter(torch.empty_like(state["raw_means"]))
-        head.mask = torch.empty_like(state["mask"])
-        head.inherited = torch.empty_like(state["inherited"])
-        head.load_state_dict(state)
-        return head
-
-
-def head_from_state(state: Mapping[str, Tensor]) -> Head:
-    """The head whose ``state_dict()`` this is; the names of its tensors tell its kind."""
-    if "raw_means" in state:
-        return MixtureHead.from_state(state)
-    if "scale" in state:
-        return CosineHead.from_state(state)
-    return LinearHead.from_state(state)

@@ -1,4 +1,4 @@
-"""The feature v = F(x): one extractor, or DER's super-feature of one extractor a session."""
+"""The feature v = F(x): one extractor, or DER's super-feature of one extractor per session."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from dacr.model.backbones import Backbone
 
 
-class Representation(NamedTuple):
-    """What the network says of a batch before any classifier."""
+class Features(NamedTuple):
+    """What the network says about a batch before any classifier."""
 
     feature: Tensor
     """v, [B, dim]."""
     feature_map: Tensor
     """The newest extractor's map before its average pool, [B, C, h, w]."""
+    old: Tensor | None = None
+    """The feature of the model of session t−1, where a teacher was kept."""
 
 
 class SuperFeature(nn.Module):
@@ -65,16 +67,16 @@ class SuperFeature(nn.Module):
         enabled = self.bf16 and self.training
         return torch.autocast(images.device.type, torch.bfloat16, enabled=enabled)
 
-    def represent(self, images: Tensor, frozen: Tensor | None = None) -> Representation:
+    def represent(self, images: Tensor, frozen: Tensor | None = None) -> Features:
         """u(x) and the newest map; ``frozen`` hands over the frozen part where it is known."""
         with self._precision(images):
             feature_map = self.newest.feature_map(images)
         feature_map = feature_map.float()
         newest = self.newest.pool(feature_map)
         if len(self.extractors) == 1:
-            return Representation(newest, feature_map)
+            return Features(newest, feature_map)
         before = self.frozen(images) if frozen is None else frozen
-        return Representation(torch.cat([before, newest], 1), feature_map)
+        return Features(torch.cat([before, newest], 1), feature_map)
 
     def forward(self, images: Tensor, frozen: Tensor | None = None) -> Tensor:
         return self.represent(images, frozen).feature

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dacr.sessions.predictor import Prediction
+from dacr.sessions.predict import Prediction
 
 NOTHING = "–"
 

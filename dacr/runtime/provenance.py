@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,9 @@ from typing import Any
 import torch
 
 from dacr.config import Params
-from dacr.model.backbones import build_backbone
 from dacr.runtime.device import pick_device
 
-OUTS = {"learn": "learned/state.safetensors", "consolidate": "predictions.parquet"}
+OUTS = {"learn": "learned/state.safetensors", "consolidate": "results/predictions.parquet"}
 """The out of each stage that its note is about; another run has other bytes in it."""
 PACKAGES = (
     "dvc",
@@ -56,28 +54,6 @@ def _processor() -> str:
         return platform.processor()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
-
-
-@cache
-def forward_flops(backbone: str, size: int) -> int:
-    """FLOPs of one image through the network, counted by torch, without computing anything."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    network = build_backbone(backbone, False, torch.Generator()).to("meta").eval()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        network(torch.empty(1, 3, size, size, device="meta"))
-    return int(counter.get_total_flops())
-
-
-def training_flops(params: Params, images: int, extractors: int) -> int:
-    """An estimate of what training on ``images`` took.
-
-    A step on an image counts three forward passes of the extractor that is trained (forward, and
-    twice as much backward) and one of each frozen one. Heads, losses, the E-step, the optimiser
-    and the teachers of distilling methods are not counted.
-    """
-    forward = forward_flops(params.model.backbone, params.augmentation.input_size)
-    return images * forward * (3 + max(extractors - 1, 0))
 
 
 def machine() -> dict[str, Any]:
@@ -115,9 +91,6 @@ def record(stage: str, key: str, params: Params) -> Iterator[dict[str, Any]]:
         **machine(),
     }
     folder = Path("runs") / key
-    if "images" in facts:
-        extractors = len(list((folder / "learned/extractors").glob("*.safetensors")))
-        facts["flops_estimate"] = training_flops(params, facts["images"], extractors)
     content = (folder / OUTS[stage]).read_bytes()
     facts["about"] = {"path": OUTS[stage], "sha256": hashlib.sha256(content).hexdigest()}
     path = folder / f"provenance-{stage}.json"

@@ -77,7 +77,7 @@ def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
 
 
 def check_code(stage: str) -> None:
-    """Refuse that ``stage`` loaded a module which is not in ``runs/code``: its edits would be missed."""
+    """Refuse a loaded module that is not in ``runs/code``: its edits would be missed."""
     from dacr.config import load_params
     from dacr.runtime.code import unexpected_modules
 

@@ -19,22 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dacr.errors import UserError
-from dacr.methods.base import Method
+from dacr.methods.parts.method import Method
 
 MEMORY_COLUMNS = ["id", "label", "component"]
-CUMULATIVE_TABLES = {
-    "predictions.parquet": [
-        "session",
-        "id",
-        "label",
-        "domain",
-        "predicted",
-        "component",
-        "confidence",
-    ],
-    "embedding.parquet": ["session", "id", "label", "domain", "component", "x", "y"],
-}
-"""Tables that grow by a session's rows: the last session's hold all that `evaluate` needs."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +48,13 @@ def read_json(path: Path, remedy: str) -> Any:
         raise UserError(f"{path} is damaged; {remedy}") from None
 
 
-def write_start(method: Method, folder: Path) -> None:
-    """The state before the first session: random weights, nothing seen, nothing remembered."""
+def write_state(
+    method: Method, folder: Path, *, session: int, seen: list[int], memory: pd.DataFrame
+) -> None:
+    """All that the next session starts from."""
     save_model(method, folder)
-    write_json(folder / "state.json", {"seen": [], "session": 0})
-    write_json(folder / "history.json", {})
-    pd.DataFrame(columns=MEMORY_COLUMNS).to_csv(folder / "memory.csv", index=False)
-    for name, columns in CUMULATIVE_TABLES.items():
-        pd.DataFrame(columns=columns).to_parquet(folder / name, index=False)
-
-
-def extend_table(before: Path, folder: Path, name: str, new: pd.DataFrame) -> None:
-    """The table of all sessions up to this one: the last session's holds every earlier one."""
-    try:
-        old = pd.read_parquet(before / name)
-    except (OSError, ValueError):
-        raise UserError(f"{before / name} is missing or damaged; run `dvc repro`") from None
-    table = pd.concat([old, new], ignore_index=True) if len(old) else new
-    table[CUMULATIVE_TABLES[name]].to_parquet(folder / name, index=False)
+    write_json(folder / "state.json", {"seen": seen, "session": session})
+    memory.to_csv(folder / "memory.csv", index=False)
 
 
 def read_start(folder: Path) -> Start:
@@ -92,18 +68,12 @@ def read_start(folder: Path) -> Start:
 
 
 def save_model(method: Method, folder: Path) -> None:
-    """The extractors, one file each, and everything else of the method."""
+    """The extractors, one file each, and what lasts of the classifier."""
     extractors = folder / "extractors"
     extractors.mkdir(parents=True, exist_ok=True)
     for number, extractor in enumerate(method.features.extractors, start=1):
         _save(extractor.state_dict(), extractors / f"{number:02d}.safetensors")
-    _save(lasting(method), folder / "state.safetensors")
-
-
-def lasting(method: Method) -> dict[str, Tensor]:
-    """The head and the method's own buffers; a module beside them only helps within a session."""
-    tensors = method.state_dict().items()
-    return {name: t for name, t in tensors if name.startswith("head.") or "." not in name}
+    _save(method.classifier.lasting(), folder / "state.safetensors")
 
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
@@ -112,24 +82,16 @@ def _save(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def load_model(method: Method, folder: Path) -> None:
-    """Put the stored extractors and tensors into a fresh method; shapes come from the files."""
+    """Put the stored tensors into a fresh method; shapes come from the files."""
     try:
         files = sorted((folder / "extractors").glob("*.safetensors"))
         if not files:
             raise FileNotFoundError(folder / "extractors")
-        extractors = [method.new_extractor(number) for number in range(1, len(files) + 1)]
-        for extractor, file in zip(extractors, files, strict=True):
-            extractor.load_state_dict(load_file(file))
-        rest = load_file(folder / "state.safetensors")
-        head = {k.removeprefix("head."): v for k, v in rest.items() if k.startswith("head.")}
-        method.features = method.super_feature(extractors)
-        method.head = method.head_from_state(head)
+        method.representation.restore([load_file(file) for file in files])
+        method.classifier.restore(load_file(folder / "state.safetensors"))
     except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"the model in {folder} is missing or damaged ({reason}); run `dvc repro`"
         ) from None
-    for name, tensor in rest.items():
-        if not name.startswith("head."):
-            method.register_buffer(name, tensor)
     method.place()

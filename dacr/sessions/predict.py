@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,12 +12,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dacr.data.benchmark import Benchmark
+from dacr.config import Params
+from dacr.data.benchmark import SUMMARY, Benchmark, open_summary
 from dacr.errors import UserError
-from dacr.evaluation.files import read_benchmark
-from dacr.experiments.trained import TrainedRun, other_benchmark
 from dacr.methods import make_method
-from dacr.methods.base import Method
+from dacr.methods.parts.method import Method
 from dacr.model.heads import MixtureHead
 from dacr.runtime.device import make_deterministic, pick_device
 from dacr.sessions.state import load_model, read_start
@@ -24,6 +24,25 @@ from dacr.sessions.state import load_model, read_start
 BATCH = 256
 
 Images = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """Where the state of a session and its benchmark lie, and what it was trained with."""
+
+    name: str
+    state: Path
+    benchmark: Path
+    params: Params
+    note: str | None
+    """What the user should know about where the parameters come from."""
+
+
+def other_benchmark(folder: Path, run: str) -> UserError:
+    return UserError(
+        f"{folder} is not the benchmark that {run} was trained on; run `dvc checkout` or "
+        "`dvc repro`"
+    )
 
 
 @dataclass(frozen=True)
@@ -59,11 +78,11 @@ class Predictor:
         self.size = run.params.data.image_size
         make_deterministic(run.params.train.threads)
         self.method = _load(run)
-        start = read_start(run.folder)
+        start = read_start(run.state)
         self.seen = start.seen
         if not self.seen:
             raise UserError(f"{run.name} has learned no class yet; name a later session")
-        self.classes: list[str] = read_benchmark(run.benchmark)["classes"]
+        self.classes: list[str] = open_summary(run.benchmark / SUMMARY)["classes"]
         if max(self.seen) >= len(self.classes):
             self._refuse_benchmark()
         self.kept = Counter(zip(start.memory["label"], start.memory["component"], strict=True))
@@ -77,7 +96,7 @@ class Predictor:
         """Of uint8 images [B, size, size, 3], what the run says of each."""
         features = self._features(images)
         with torch.no_grad():
-            if self.method.class_scores(features[:1]).shape[1] != len(self.seen):
+            if self.method.classifier.scores(features[:1]).shape[1] != len(self.seen):
                 raise UserError(f"{self.run.name} is damaged: run `dvc repro`")
             answer = [part.tolist() for part in self.method.answer(features)]
         nearest = self._nearest(features)
@@ -100,9 +119,7 @@ class Predictor:
 
     @torch.no_grad()
     def _features(self, images: Images) -> Tensor:
-        batch = torch.from_numpy(images).to(self.method.device)
-        features: Tensor = self.method.features(self.method.augmentation.test(batch))
-        return features
+        return self.method.features_of(torch.from_numpy(images))
 
     def _memory_images(self) -> Images:
         benchmark = Benchmark.open(self.run.benchmark)
@@ -117,7 +134,7 @@ class Predictor:
         return images
 
     def _refuse_benchmark(self) -> None:
-        raise UserError(other_benchmark(self.run.benchmark, self.run.name))
+        raise other_benchmark(self.run.benchmark, self.run.name)
 
     def _memory_features(self) -> Tensor:
         parts = [
@@ -154,7 +171,7 @@ class Predictor:
 
 def _load(run: TrainedRun) -> Method:
     method = make_method(run.params, pick_device())
-    load_model(method, run.folder)
+    load_model(method, run.state)
     if not all(tensor.isfinite().all() for tensor in method.state_dict().values()):
         raise UserError(
             f"the weights of {run.name} are not all numbers: its training went astray; train it "

@@ -1,0 +1,7 @@
+"""DER w/ ours: its representation with the paper's mixtures for a classifier."""
+
+from dacr.methods.der import Expandable
+from dacr.methods.parts.departures import Ours
+from dacr.methods.parts.method import Parts
+
+METHOD = Parts(Expandable, Ours)

@@ -1,0 +1,1 @@
+"""What methods are made of: representations, classifiers, and the method that joins the two."""

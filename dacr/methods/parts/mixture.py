@@ -1,0 +1,195 @@
+"""Domain-aware categorical representations: the paper's Sec. 3, as printed.
+
+Every class is a mixture of von Mises-Fisher components on a host's representation. A session
+expands the mixtures of its classes, learns them by EM together with the representation, and merges
+what came close. `dacr.methods.parts.departures` says where our settings depart from the print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dacr.learning.assignment import all_components, assign, own_class, possible_logits
+from dacr.learning.expansion import Start, carry_over, mean_perturbed
+from dacr.learning.losses import (
+    component_regularisation,
+    inter_class_loss,
+    intra_class_distillation,
+    intra_class_loss,
+    lambda_at,
+)
+from dacr.learning.prior import uniform_log_prior
+from dacr.learning.session import Session
+from dacr.learning.training import Batch, Losses
+from dacr.methods.parts.classifier import Classifier
+from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.setting import Setting, frozen_copy
+from dacr.model.heads import MixtureHead
+from dacr.model.super_feature import Features
+
+if TYPE_CHECKING:
+    from dacr.learning.reduction import Reduced
+
+
+def closest_component(head: MixtureHead, logits: Tensor) -> Tensor:
+    """max_k κ μ̃ᵀṽ (Eq. 15), [B, C]; κ does not change which class has the largest."""
+    return logits.amax(-1)
+
+
+def mean_of_features(total: Tensor, unit_means: Tensor, support: Tensor) -> Tensor:
+    """The direction of the mean of all normalised features of the merged components (Eq. 4)."""
+    mean: Tensor = total / total.norm()
+    return mean
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The functions of Sec. 3 that have another reading or a departure; here as printed."""
+
+    head: type[MixtureHead] = MixtureHead
+    start: Start = mean_perturbed
+    """Where the new components of a class start ("randomly initialized")."""
+    log_prior: Callable[[Session, MixtureHead], Tensor] = uniform_log_prior
+    """log P(y, z) in training, up to a constant, [C, K_max]."""
+    candidates: Callable[[MixtureHead, Tensor, Tensor], Tensor] = all_components
+    """Which components of its class a sample may come from, [B, K_max]."""
+    merged_mean: Callable[[Tensor, Tensor, Tensor], Tensor] = mean_of_features
+    scores: Callable[[MixtureHead, Tensor], Tensor] = closest_component
+
+
+class VmfMixture(Classifier):
+    """A mixture per class: p(ṽ|y) = Σ_k P(z=k|y) C_d(κ) exp(κ μ̃_{y,k}ᵀ ṽ) (Eq. 2)."""
+
+    last_relu = False
+    needs_old_features = True
+    head: MixtureHead
+    old_head: MixtureHead
+
+    def __init__(self, setting: Setting, dim: int, reading: Reading | None = None) -> None:
+        self.reading = reading or Reading()
+        super().__init__(setting, dim)
+        self.mixture, self.loss = setting.params.mixture, setting.params.loss
+
+    def new_head(self, dim: int) -> MixtureHead:
+        mixture = self.setting.params.mixture
+        return self.reading.head(dim, mixture.kappa, mixture.kappa_learnable)
+
+    def view(self, features: Tensor) -> Tensor:
+        """A mixture sees the direction of features alone."""
+        return self.head.directed(features)
+
+    # -- expansion (Eq. 3) ------------------------------------------------------------------
+
+    def begin(self, session: Session, representation: Representation) -> None:
+        """The mixtures of session t−1 become the teacher; those of C_t grow by m components."""
+        features = self.view(representation.session_features(session))
+        self.old_head = frozen_copy(self.head)
+        carry_over(self.head, features, session)
+        self.expand(session, features)
+        self.log_prior = self.reading.log_prior(session, self.head).to(features.device)
+
+    def expand(self, session: Session, features: Tensor) -> None:
+        """Every class of D_t, new or seen, gets m components that start at its new data."""
+        unit = F.normalize(features, dim=1)
+        incoming = (~session.data.is_memory).to(features.device)
+        labels, inherited = session.data.labels.to(features.device), self.head.components()
+        generator, rows = self.setting.generator("expansion", session), session.incoming.tolist()
+        new_means = [
+            self.reading.start(
+                unit[incoming & (labels == row)],
+                self.mixture,
+                generator,
+                inherited[row] if row < len(inherited) else None,
+            )
+            for row in rows
+        ]
+        self.head.expand(rows, new_means)
+
+    # -- EM learning ------------------------------------------------------------------------
+
+    def start_epoch(self, session: Session, representation: Representation, epoch: int) -> None:
+        """λ of this epoch, and the E-step over D̃_t where L_intra needs it."""
+        self.lambda_ = lambda_at(epoch, self.loss.lambda_, self.loss.lambda_epochs)
+        if self.lambda_ > 0:
+            features = self.view(representation.session_features(session))
+            self.assigned = self.expectation(session, features)
+
+    def expectation(self, session: Session, features: Tensor) -> Tensor:
+        """ẑ = argmax_k μ̃_{y,k}ᵀ ṽ of all of D̃_t (Eq. 6)."""
+        rows = session.data.labels.to(features.device)
+        is_memory = session.data.is_memory.to(features.device)
+        candidates = self.reading.candidates(self.head, rows, is_memory)
+        return assign(self.head, features, rows, candidates)
+
+    def losses(self, features: Features, batch: Batch) -> Losses:
+        """L_overall of the M-step (Eq. 14), term by term: a term of weight 0 is left out."""
+        logits = self.head(features.feature)
+        joint = logits + self.log_prior
+
+        def inter() -> Tensor:  # Eq. 9, first term; Eq. 11
+            candidates = self.reading.candidates(self.head, batch.labels, batch.is_memory)
+            scores = possible_logits(joint, batch.labels, candidates).logsumexp(-1)
+            return inter_class_loss(scores, batch.labels)
+
+        def intra() -> Tensor:  # Eq. 9, second term; Eq. 10
+            return intra_class_loss(joint, batch.labels, self.assigned[batch.positions])
+
+        def distillation() -> Tensor:  # Eq. 12
+            return intra_class_distillation(
+                logits, self.old_head(features.old), self.loss.distillation
+            )
+
+        def regularisation() -> Tensor:  # Eq. 13
+            return component_regularisation(self.head.unit_means(), self.head.counts())
+
+        terms = {
+            "inter": (1.0, inter),
+            "intra": (self.lambda_, intra),
+            "distillation": (0.0 if features.old is None else self.loss.beta, distillation),
+            "regularisation": (self.loss.eta, regularisation),
+        }
+        return {name: weight * term() for name, (weight, term) in terms.items() if weight > 0}
+
+    def without_decay(self) -> list[nn.Parameter]:
+        """Weight decay would pull a learnable κ towards 0."""
+        kappa = self.head.learnable_kappa
+        return [] if kappa is None else [kappa]
+
+    # -- reduction (Eq. 4) and memory (Sec. 3.4) --------------------------------------------
+
+    def consolidate(self, session: Session, features: Tensor) -> Reduced | None:
+        """Merge components of the incoming classes that are closer than δ."""
+        from dacr.learning.reduction import reduce_mixtures
+
+        reduced = reduce_mixtures(
+            self.head.components(),
+            features,
+            session.data.labels.to(features.device),
+            self.expectation(session, features),
+            session.incoming.tolist(),
+            self.setting.params.reduction,
+            self.reading.merged_mean,
+        )
+        self.head.set_components(reduced.means)
+        return reduced
+
+    def memory_components(self, session: Session, features: Tensor) -> Tensor:
+        """Bi-level memory balances the components of each class."""
+        return assign(self.head, features, session.data.labels.to(features.device)).cpu()
+
+    # -- inference (Sec. 3.5) ---------------------------------------------------------------
+
+    def scores(self, features: Tensor) -> Tensor:
+        return self.reading.scores(self.head, self.head(features))
+
+    def probabilities(self, features: Tensor) -> Tensor:
+        """The posterior P(y|x) (Eq. 11), whichever rule chooses the class."""
+        return self.head.class_log_posterior(features).exp()
+
+    def components(self, features: Tensor, rows: Tensor) -> Tensor:
+        return own_class(self.head(features), rows).argmax(1)

@@ -1,0 +1,71 @@
+"""What the parts of a method share, and the teachers that they keep."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from dacr.config import Params
+from dacr.data.augmentation import Augmentation
+from dacr.learning.session import Session
+from dacr.learning.training import Batch, extract
+from dacr.rng import torch_generator
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The parameters, the method's own options, and where and how images enter the network."""
+
+    params: Params
+    options: Any
+    augmentation: Augmentation
+    device: torch.device
+
+    def generator(self, purpose: str, session: Session | int) -> torch.Generator:
+        index = session if isinstance(session, int) else session.index
+        return torch_generator(self.params.seed, purpose, index)
+
+    def over_session(self, session: Session, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """``function`` of all images of D̃_t, without augmentation, in the order of D̃_t."""
+        data = session.data
+        return extract(data.images, len(data), function, self.augmentation, self.device)
+
+
+class Teacher:
+    """A frozen function of images: what an earlier network says about D̃_t.
+
+    Not an ``nn.Module``: whoever keeps a teacher neither trains nor saves it.
+    """
+
+    def __init__(
+        self, setting: Setting, session: Session, function: Callable[[Tensor], Tensor]
+    ) -> None:
+        self._setting, self._session, self._function = setting, session, function
+        self._augmented = setting.augmentation.random
+        if not self._augmented:
+            _ = self.on_session  # before training changes what the function may share
+
+    @cached_property
+    def on_session(self) -> Tensor:
+        """Its answers on all of D̃_t without augmentation, computed once per session."""
+        return self._setting.over_session(self._session, self._function)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Its answers on a batch; looked up where images are the same in every epoch."""
+        if not self._augmented:
+            return self.on_session[batch.positions]
+        with torch.no_grad():
+            return self._function(batch.images)
+
+
+def frozen_copy(module: M) -> M:
+    """The module as it is now, in eval mode, never trained again."""
+    return copy.deepcopy(module).requires_grad_(False).eval()
