@@ -48,7 +48,7 @@ METHOD_STAGES = ("start", "learn", "consolidate")
 SOURCE_STAGES = ("fetch", "build")
 """The stages that run sources of images."""
 
-AFTER_TRAINING = frozenset({"consolidate", "exemplars", "remember", "reduce"})
+AFTER_TRAINING = frozenset({"consolidate", "exemplars", "memory_components", "remember"})
 HOOKS_NOT_CALLED = {"start": AFTER_TRAINING, "learn": AFTER_TRAINING}
 """Functions that a stage never calls: what is imported inside them is not followed.
 

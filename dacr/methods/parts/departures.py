@@ -17,7 +17,8 @@ from dacr.learning.assignment import all_components
 from dacr.learning.expansion import Start, mean_perturbed, random_sample, random_vector
 from dacr.learning.prior import empirical_log_prior, uniform_log_prior
 from dacr.learning.session import Session
-from dacr.methods.parts.mixture import Reading, VmfMixture, closest_component, mean_of_features
+from dacr.methods.parts.mixture import VmfMixture
+from dacr.methods.parts.reading import Reading, closest_component, mean_of_features
 from dacr.methods.parts.setting import Setting
 from dacr.model.heads import MixtureHead, class_log_scores
 

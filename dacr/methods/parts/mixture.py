@@ -7,15 +7,13 @@ what came close. `dacr.methods.parts.departures` says where our settings depart 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dacr.learning.assignment import all_components, assign, own_class, possible_logits
-from dacr.learning.expansion import Start, carry_over, mean_perturbed
+from dacr.learning.assignment import assign, own_class, possible_logits
+from dacr.learning.expansion import carry_over
 from dacr.learning.losses import (
     component_regularisation,
     inter_class_loss,
@@ -23,10 +21,10 @@ from dacr.learning.losses import (
     intra_class_loss,
     lambda_at,
 )
-from dacr.learning.prior import uniform_log_prior
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
 from dacr.methods.parts.classifier import Classifier
+from dacr.methods.parts.reading import Reading
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.setting import Setting, frozen_copy
 from dacr.model.heads import MixtureHead
@@ -34,32 +32,6 @@ from dacr.model.super_feature import Features
 
 if TYPE_CHECKING:
     from dacr.learning.reduction import Reduced
-
-
-def closest_component(head: MixtureHead, logits: Tensor) -> Tensor:
-    """max_k κ μ̃ᵀṽ (Eq. 15), [B, C]; κ does not change which class has the largest."""
-    return logits.amax(-1)
-
-
-def mean_of_features(total: Tensor, unit_means: Tensor, support: Tensor) -> Tensor:
-    """The direction of the mean of all normalised features of the merged components (Eq. 4)."""
-    mean: Tensor = total / total.norm()
-    return mean
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The functions of Sec. 3 that have another reading or a departure; here as printed."""
-
-    head: type[MixtureHead] = MixtureHead
-    start: Start = mean_perturbed
-    """Where the new components of a class start ("randomly initialized")."""
-    log_prior: Callable[[Session, MixtureHead], Tensor] = uniform_log_prior
-    """log P(y, z) in training, up to a constant, [C, K_max]."""
-    candidates: Callable[[MixtureHead, Tensor, Tensor], Tensor] = all_components
-    """Which components of its class a sample may come from, [B, K_max]."""
-    merged_mean: Callable[[Tensor, Tensor, Tensor], Tensor] = mean_of_features
-    scores: Callable[[MixtureHead, Tensor], Tensor] = closest_component
 
 
 class VmfMixture(Classifier):
@@ -72,12 +44,11 @@ class VmfMixture(Classifier):
 
     def __init__(self, setting: Setting, dim: int, reading: Reading | None = None) -> None:
         self.reading = reading or Reading()
-        super().__init__(setting, dim)
         self.mixture, self.loss = setting.params.mixture, setting.params.loss
+        super().__init__(setting, dim)
 
     def new_head(self, dim: int) -> MixtureHead:
-        mixture = self.setting.params.mixture
-        return self.reading.head(dim, mixture.kappa, mixture.kappa_learnable)
+        return self.reading.head(dim, self.mixture.kappa, self.mixture.kappa_learnable)
 
     def view(self, features: Tensor) -> Tensor:
         """A mixture sees the direction of features alone."""
@@ -98,16 +69,12 @@ class VmfMixture(Classifier):
         unit = F.normalize(features, dim=1)
         incoming = (~session.data.is_memory).to(features.device)
         labels, inherited = session.data.labels.to(features.device), self.head.components()
-        generator, rows = self.setting.generator("expansion", session), session.incoming.tolist()
-        new_means = [
-            self.reading.start(
-                unit[incoming & (labels == row)],
-                self.mixture,
-                generator,
-                inherited[row] if row < len(inherited) else None,
-            )
-            for row in rows
-        ]
+        generator = self.setting.generator("expansion", session)
+        rows, new_means = session.incoming.tolist(), []
+        for row in rows:
+            own = unit[incoming & (labels == row)]
+            old = inherited[row] if row < len(inherited) else None
+            new_means.append(self.reading.start(own, self.mixture, generator, old))
         self.head.expand(rows, new_means)
 
     # -- EM learning ------------------------------------------------------------------------
@@ -127,33 +94,24 @@ class VmfMixture(Classifier):
         return assign(self.head, features, rows, candidates)
 
     def losses(self, features: Features, batch: Batch) -> Losses:
-        """L_overall of the M-step (Eq. 14), term by term: a term of weight 0 is left out."""
-        logits = self.head(features.feature)
+        """L_overall of the M-step (Eq. 14), term by term; one of weight 0 is not computed."""
+        head, loss, rows = self.head, self.loss, batch.labels
+        logits = head(features.feature)
         joint = logits + self.log_prior
-
-        def inter() -> Tensor:  # Eq. 9, first term; Eq. 11
-            candidates = self.reading.candidates(self.head, batch.labels, batch.is_memory)
-            scores = possible_logits(joint, batch.labels, candidates).logsumexp(-1)
-            return inter_class_loss(scores, batch.labels)
-
-        def intra() -> Tensor:  # Eq. 9, second term; Eq. 10
-            return intra_class_loss(joint, batch.labels, self.assigned[batch.positions])
-
-        def distillation() -> Tensor:  # Eq. 12
-            return intra_class_distillation(
-                logits, self.old_head(features.old), self.loss.distillation
-            )
-
-        def regularisation() -> Tensor:  # Eq. 13
-            return component_regularisation(self.head.unit_means(), self.head.counts())
-
-        terms = {
-            "inter": (1.0, inter),
-            "intra": (self.lambda_, intra),
-            "distillation": (0.0 if features.old is None else self.loss.beta, distillation),
-            "regularisation": (self.loss.eta, regularisation),
-        }
-        return {name: weight * term() for name, (weight, term) in terms.items() if weight > 0}
+        candidates = self.reading.candidates(head, rows, batch.is_memory)
+        scores = possible_logits(joint, rows, candidates).logsumexp(-1)  # log P(y|x), Eq. 11
+        losses = {"inter": inter_class_loss(scores, rows)}
+        if self.lambda_:
+            intra = intra_class_loss(joint, rows, self.assigned[batch.positions])
+            losses["intra"] = self.lambda_ * intra
+        if loss.beta and features.old is not None:
+            old_logits = self.old_head(features.old)
+            kept = intra_class_distillation(logits, old_logits, loss.distillation)
+            losses["distillation"] = loss.beta * kept
+        if loss.eta:
+            tightness = component_regularisation(head.unit_means(), head.counts())
+            losses["regularisation"] = loss.eta * tightness
+        return losses
 
     def without_decay(self) -> list[nn.Parameter]:
         """Weight decay would pull a learnable κ towards 0."""
