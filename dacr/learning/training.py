@@ -37,7 +37,7 @@ class Batch:
     labels: Tensor
     is_memory: Tensor
     positions: Tensor
-    """Where the samples stand in D̃_t: what was computed once a session is looked up by it."""
+    """Where the samples stand in D̃_t: what was computed once per session is looked up by it."""
 
 
 @dataclass(frozen=True)

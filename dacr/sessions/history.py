@@ -98,5 +98,5 @@ def mixture_history(
             }
             for merge in (reduced.merges if reduced else [])
         ],
-        "kappa": [{"session": session, "kappa": round(float(head.kappa), 6)}],
+        "kappa": [{"session": session, "kappa": round(head.kappa.item(), 6)}],
     }
