@@ -9,7 +9,7 @@ import pandas as pd
 
 from dacr.config import Params
 from dacr.data.benchmark import Benchmark
-from dacr.data.splits import read_session
+from dacr.data.session_table import read_session
 from dacr.learning.checkpoint import Checkpoint, fingerprint
 from dacr.learning.session import Session, extend_seen, open_session
 from dacr.learning.training import Trainer
