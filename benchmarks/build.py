@@ -23,7 +23,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from dacr.data.benchmark import IMAGES, build_benchmark
+from dacr.data.benchmark import IMAGES
+from dacr.data.building import build_benchmark
 from dacr.data.sources.domainnet import DOMAINS, DomainNet, DomainNetOptions
 
 CLASSES, SIZE = 100, 128

@@ -3,5 +3,3 @@
 The packages follow the paper: ``data`` (problem setup) → ``model`` → ``learning`` (adaptation and
 memory) → ``methods`` → ``evaluation``.
 """
-
-__version__ = "0.1.0"

@@ -27,8 +27,8 @@ class Data(Section):
     """What the benchmark is made of (Sec. 4.1): its sources, classes and domains."""
 
     benchmark: str
-    sources: dict[str, tuple[str, str]] = Field(min_length=1)
-    """Each source with the two files of dacr/data/sources that make it (the same twice: one)."""
+    sources: list[str] = Field(min_length=1)
+    """Their names, in the order of their images: a further one comes last and moves no image."""
     source_options: dict[str, dict[str, Any]] = {}
     """What a source needs to fetch; a change fetches again."""
     read_options: dict[str, dict[str, Any]] = {}
@@ -73,15 +73,11 @@ class Schedule(Section):
     seed: int = Field(ge=0, lt=2**32)
     domain_order: Literal["listed", "shuffled"]
     domains_per_session: int | list[int] | None = None
+    """How many new domains of each class a session brings (rule nd)."""
     new_classes: list[int] | None = None
     table: str | None = None
     sessions: dict[str, Link] = Field(min_length=1)
     last: str
-
-    def domains_by_session(self) -> list[int] | None:
-        """How many new domains of a class each session brings (rule nd)."""
-        each = self.domains_per_session
-        return [each] * len(self.sessions) if isinstance(each, int) else each
 
 
 class Augmentation(Section):
@@ -170,7 +166,6 @@ class Params(Section):
     benchmark: str
     split: str
     method: str
-    code: list[str] = Field(min_length=3, max_length=3)
     options: dict[str, Any]
     data: Data
     facts: Facts
@@ -195,8 +190,6 @@ class Params(Section):
             raise ValueError(
                 f"says benchmark {self.benchmark!r} but its data section is {self.data.benchmark!r}"
             )
-        if self.code[0] != self.method.removesuffix("_dacr"):
-            raise ValueError(f"says method {self.method!r} but its code section is {self.code}")
         chain = {f"{t:02d}": (t, f"{t - 1:02d}") for t in range(1, len(self.schedule.sessions) + 1)}
         if {k: (s.index, s.prev) for k, s in self.schedule.sessions.items()} != chain:
             raise ValueError("has a broken chain in schedule.sessions")

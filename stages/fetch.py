@@ -14,12 +14,12 @@ def main() -> None:
     params = load_params()
     (name,) = sys.argv[1:]
     choose_mirror(params.fetch.mirror)
-    mirror_folder()  # a wrong one is told also by a source that would not ask it
-    check_options(params.data)
+    mirror_folder()  # a wrong one is reported also by a source that does not use it
+    check_options(params.data, name)
     folder = Path("data/raw") / params.benchmark / name
     folder.mkdir(parents=True, exist_ok=True)
     fetch_source(name, params.data.source_options, folder)
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "fetch")

@@ -11,7 +11,6 @@ PARAMS = Path("params.yaml")
 
 
 def main() -> None:
-
     from dacr.config import load_params
     from dacr.data.fetching import check_options
     from dacr.methods import parts_of
@@ -22,7 +21,8 @@ def main() -> None:
     try:
         compose(sys.argv[1:], draft)
         params = load_params(draft)
-        check_options(params.data)
+        for name in params.data.sources:
+            check_options(params.data, name)
         parts_of(params.method).options(params)
         draft.replace(PARAMS)
     finally:

@@ -18,10 +18,10 @@ import pandas as pd
 import yaml
 
 from dacr.config import load_params
-from dacr.data.benchmark import count
-from dacr.data.splits import make_schedule, write_split
-from stages import evaluate, report
+from dacr.data.benchmark import count, pixels_hash
 from dacr.runtime.compose import compose
+from stages import evaluate, report
+from tests.schedules import make_schedule, write_split
 
 RULES: dict[str, dict[str, Any]] = {
     "nc": {"sessions": 5},
@@ -181,14 +181,15 @@ class SyntheticRun:
         return np.broadcast_to(flat[:, None, None, :], (len(flat), 32, 32, 3))
 
     def write(self, folder: Path) -> None:
-        benchmark, run = folder / "data/benchmark", folder / f"runs/{self.sessions:02d}"
+        benchmark, run = folder / "data/benchmark", folder / f"runs/{self.sessions:02d}/results"
         benchmark.mkdir(parents=True)
         run.mkdir(parents=True)
         np.save(benchmark / "images.npy", self.images())
-        columns = ["id", "label", "domain", "part", "source_id"]
-        self.index[columns].to_parquet(benchmark / "index.parquet", index=False)
+        columns = ["id", "label", "domain", "part", "source_id", "pixels"]
+        index = self.index.assign(pixels=[pixels_hash(image) for image in self.images()])
+        index[columns].to_parquet(benchmark / "index.parquet", index=False)
         (benchmark / "benchmark.json").write_text(json.dumps(self.benchmark_json()))
-        write_split(self.schedule, self.index, folder / "data/split")
+        write_split(self.schedule, index, folder / "data/split")
         self.predictions.to_parquet(run / "predictions.parquet", index=False)
         self.embedding.to_parquet(run / "embedding.parquet", index=False)
         (run / "history.json").write_text(json.dumps(self.history))

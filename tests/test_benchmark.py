@@ -18,7 +18,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from dacr.data.benchmark import Benchmark, build_benchmark
+from dacr.data.benchmark import Benchmark
+from dacr.data.building import build_benchmark
 from dacr.data.contact_sheet import CELL, EMPTY, GAP, LINE, contact_sheet
 from dacr.data.packing import CHUNK, IN_FLIGHT, pack_image, packed
 from dacr.data.sources.base import Part, Sample, Source
@@ -86,7 +87,14 @@ def test_every_sample_is_where_the_index_says(tmp_path: Path) -> None:
     samples = make_samples()
     benchmark = build(samples, tmp_path, paper={"train": 7})
     assert benchmark.images.shape == (len(samples), 8, 8, 3)
-    assert benchmark.index.columns.tolist() == ["id", "label", "domain", "part", "source_id"]
+    assert benchmark.index.columns.tolist() == [
+        "id",
+        "label",
+        "domain",
+        "part",
+        "source_id",
+        "pixels",
+    ]
     assert np.array_equal(benchmark.images, np.stack([sample.image for sample in samples]))
     assert benchmark.index["id"].tolist() == list(range(len(samples)))
     assert benchmark.index["label"].tolist() == [sample.label for sample in samples]
@@ -405,12 +413,12 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     (
         "index.parquet",
         change_index(lambda t: t.drop(columns="part")),
-        "does not have the columns id, label, domain, part, source_id",
+        "does not have the columns id, label, domain, part, source_id, pixels",
     ),
     (
         "index.parquet",
         change_index(lambda t: t.astype({"label": float})),
-        "does not have the columns id, label, domain, part, source_id",
+        "does not have the columns id, label, domain, part, source_id, pixels",
     ),
     ("index.parquet", change_index(lambda t: t[:-1]), "does not list the images 0 to 83 in order"),
     ("index.parquet", change_index(lambda t: t[::-1]), "does not list the images 0 to 83 in order"),

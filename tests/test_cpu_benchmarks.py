@@ -18,8 +18,8 @@ import yaml
 from dacr.config import Params, load_params
 from dacr.errors import UserError
 from dacr.report.page import shares
-from stages import build, fetch
 from dacr.runtime.compose import compose
+from stages import build, fetch
 from tests.synthetic_run import SyntheticRun, make_report, rerun
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dacr.data.benchmark import build_benchmark
+from dacr.data.building import build_benchmark
 from dacr.data.sources.base import Sample
 from tests.learning import pictures
 from tests.tiny_pipeline import CLASSES, DOMAINS, TinySource, run, tiny_params

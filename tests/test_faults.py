@@ -19,8 +19,8 @@ from PIL import Image
 
 from dacr.config import load_params
 from dacr.data.fetching import fetch_source
+from dacr.data.session_table import read_session
 from dacr.data.sources import get_source
-from dacr.data.splits import make_schedule, read_session
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.training import Phase, Trainer
@@ -28,6 +28,7 @@ from dacr.methods import make_method
 from dacr.runtime.progress import TrainingProgress
 from dacr.sessions.learn import learn
 from tests.learning import CPU, small_params, small_session
+from tests.schedules import make_schedule
 from tests.test_stage import only_line, run_main
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
 
@@ -224,7 +225,7 @@ def test_noise_in_tables(tmp_path, rows, headed):
     text = "\n".join(",".join(row) for row in rows)
     table.write_text(("session,class,domain\n" if headed else "") + text, newline="")
     survives(lambda: make_schedule("table", 4, 2, sessions=2, table=str(table)))
-    table.write_text(("id,label,domain,part\n" if headed else "") + text, newline="")
+    table.write_text(("id,label,domain,part,pixels\n" if headed else "") + text, newline="")
     survives(lambda: read_session(table))
 
 

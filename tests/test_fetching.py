@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dacr.data.download import scratch_folder
-from dacr.data.fetching import fetch_source, fetch_upstream
+from dacr.data.fetching import fetch_source
 from dacr.data.mirror_samples import check_cifar, check_digits
 from dacr.data.sources import get_source, upstream
 from dacr.data.sources.domainnet import DOMAINS
@@ -22,8 +22,8 @@ from dacr.data.sources.origin import write_origin
 from dacr.data.sources.svhn import Svhn
 from dacr.data.sources.syn import Syn
 from dacr.errors import UserError
-from stages import build, fetch, params
 from dacr.runtime.compose import compose
+from stages import build, fetch, params
 from tests.loopback import Server
 from tests.test_sources import (
     DATASETS,
@@ -65,8 +65,8 @@ def test_finished_files_of_a_release_are_not_fetched_again(server: Server, tmp_p
     server.pages["/0/test_32x32.mat"].cuts = [1000]
     server.requests.clear()
     with pytest.raises(UserError, match="broke off"):
-        fetch_upstream(source, emptied(tmp_path / "raw"))
-    fetch_upstream(source, emptied(tmp_path / "raw"))
+        source.fetch(emptied(tmp_path / "raw"))
+    source.fetch(emptied(tmp_path / "raw"))
     asked = [(request.path, request.start) for request in server.requests]
     assert asked == [
         ("/0/train_32x32.mat", None),
@@ -79,7 +79,7 @@ def test_nothing_is_kept_when_a_source_is_there(server: Server, tmp_path: Path) 
     content = digits((32, 32, 3))
     source = Syn(publish(server, (23, 11), syn_matlab(content), syn_zip(content)))
     del server.pages["/0/synth_test_32x32.mat"]  # half of a release that is then given up
-    fetch_upstream(source, emptied(tmp_path / "raw"))
+    source.fetch(emptied(tmp_path / "raw"))
     left = {path.suffix for path in scratch_folder().iterdir()}
     assert left <= {".lock"}
 
@@ -169,7 +169,7 @@ def test_a_sample_that_is_not_taken_is_not_looked_at(
     monkeypatch.setenv("DACR_MIRROR", str(tmp_path))
     entry = {name: {"addresses": [], "size": None, "checksum": None} for name in files}
     published = upstream.parse_published({"counts": None, "releases": [entry]})
-    fetch_upstream(type(get_source("mnist"))(published), emptied(tmp_path / "raw"))
+    type(get_source("mnist"))(published).fetch(emptied(tmp_path / "raw"))
     assert not (tmp_path / "raw" / "mnist.npz").exists()
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dacr.data.splits import make_schedule
 from dacr.errors import UserError
 from dacr.evaluation.metrics import compute_metrics
 from dacr.evaluation.plots import components_by_session, losses, memory_by_domain, plot_tables
+from tests.schedules import make_schedule
 from tests.synthetic_run import SyntheticRun
 
 COLUMNS = ["session", "id", "label", "domain", "predicted", "component"]

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from dacr.data.splits import read_session
+from dacr.data.session_table import read_session
 from dacr.errors import UserError
 from dacr.experiments import ray_engine
 from dacr.experiments.engine import Project

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dacr.data.splits import make_schedule, read_session, session_table, write_split
+from dacr.data.session_table import read_session
+from dacr.data.splits import session_table
 from dacr.errors import UserError
+from tests.schedules import make_schedule, write_split
 
 SCHEDULES = Path(__file__).parents[1] / "data" / "schedules"
 
@@ -194,7 +196,6 @@ def test_ncd_finds_a_schedule_exactly_when_there_is_one() -> None:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"rule": "random", "sessions": 2}, "choose nc, nd, ncd or table"),
         ({"rule": "nc", "sessions": 5}, "5 sessions for 4 classes"),
         ({"rule": "nc", "sessions": 0}, "0 sessions for 4 classes"),
         ({"rule": "nd", "sessions": 3}, "domains_per_session is missing"),
@@ -202,7 +203,6 @@ def test_ncd_finds_a_schedule_exactly_when_there_is_one() -> None:
         ({"rule": "nd", "sessions": 3, "domains_per_session": [3, 0, 0]}, "at least 1"),
         ({"rule": "nd", "sessions": 3, "domains_per_session": [1, 2]}, "make params"),
         ({"rule": "nd", "sessions": 1, "domains_per_session": []}, "sum is 3"),
-        ({"rule": "nd", "sessions": 3, "domain_order": "sorted"}, "listed or shuffled"),
         ({"rule": "ncd", "sessions": 3}, "new_classes is missing"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [2, 1, 0]}, "sum is 4"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [4, 1, -1]}, "at least 0"),
@@ -297,7 +297,8 @@ def make_index(classes: int, domains: int, seed: int = 0) -> pd.DataFrame:
     random.shuffle(cells)
     frame = pd.DataFrame(cells, columns=["label", "domain", "part"])
     frame.insert(0, "id", np.arange(len(cells)))
-    return frame.assign(source_id=[f"s{i}" for i in frame["id"]])
+    pixels = [f"{i:016x}" for i in random.randint(0, 2**31, len(cells))]
+    return frame.assign(source_id=[f"s{i}" for i in frame["id"]], pixels=pixels)
 
 
 @pytest.mark.parametrize("name", ["idigits_nc", "icifar20_nd3", "icifar20_ncd"])
@@ -309,10 +310,10 @@ def test_sessions_against_a_slow_reading_of_the_definition(name: str) -> None:
     used: list[int] = []
     for t in brought:
         expected = []
-        for image, label, domain, part, _ in index.itertuples(index=False):
+        for image, label, domain, part, _, pixels in index.itertuples(index=False):
             since = next(s for s in brought if (label, domain) in brought[s])
             if since == t if part == "train" else since <= t:
-                expected.append((image, label, domain, part))
+                expected.append((image, label, domain, part, pixels))
         table = session_table(schedule, index, t)
         assert list(table.itertuples(index=False, name=None)) == expected
         used += table.loc[table["part"] == "train", "id"].tolist()
@@ -359,19 +360,25 @@ def test_a_pair_without_training_images_is_an_error(tmp_path: Path) -> None:
         write_split(make_schedule(**PAPER["idigits_nd"]), index[~gone], tmp_path)
 
 
+HEAD, PIXELS = b"id,label,domain,part,pixels\n", b"0123456789abcdef"
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
         b"",
-        b"id,label,domain,part\n1,0,0,train\n2,0,0,tes",
-        b"id,label,domain,part\n1,0,0,train\n2,0",
-        b"id,label,domain,part\n1,0,0,train\n2.5,0,0,test\n",
-        b"id,label,domain,part\n1,0,0,train\n1,0,0,test\n",
-        b"id,label,domain,part\n1,-1,0,train\n",
-        b"id,label,domain,part\n1,0,0,train,9\n",
-        b"id,label,domain\n1,0,0\n",
-        b"<<<<<<< HEAD\nid,label,domain,part\n1,0,0,train\n",
-        b"id,label,domain,part\n1,0,0,train\n\x00\xff\xfe\x00",
+        b"id,label,domain,part\n1,0,0,train\n",
+        HEAD + b"1,0,0,train,%b\n2,0,0,tes" % PIXELS,
+        HEAD + b"1,0,0,train,%b\n2,0,0,test,0123" % PIXELS,
+        HEAD + b"1,0,0,train,%b\n2,0" % PIXELS,
+        HEAD + b"1,0,0,train,%b\n2.5,0,0,test,%b\n" % (PIXELS, PIXELS),
+        HEAD + b"1,0,0,train,%b\n1,0,0,test,%b\n" % (PIXELS, PIXELS),
+        HEAD + b"1,-1,0,train,%b\n" % PIXELS,
+        HEAD + b"1,0,0,train,%b,9\n" % PIXELS,
+        HEAD + b"1,0,0,train,not sixteen hex.\n",
+        b"id,label,domain,pixels\n1,0,0,%b\n" % PIXELS,
+        b"<<<<<<< HEAD\n" + HEAD + b"1,0,0,train,%b\n" % PIXELS,
+        HEAD + b"1,0,0,train,%b\n\x00\xff\xfe\x00" % PIXELS,
     ],
 )
 def test_a_damaged_session_file_says_what_to_run(tmp_path: Path, damaged: bytes) -> None:

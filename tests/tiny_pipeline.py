@@ -10,7 +10,8 @@ import numpy as np
 import yaml
 
 from dacr.config import Params
-from dacr.data.benchmark import Benchmark, build_benchmark
+from dacr.data.benchmark import Benchmark
+from dacr.data.building import build_benchmark
 from dacr.data.sources.base import Part, Sample, Source
 from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import BENCHMARK, learn

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dacr.data.archives import read_npz
-from dacr.data.sources.upstream import PARTS
+from dacr.data.sources.base import PARTS
 from dacr.errors import UserError
 
 Array = NDArray[Any]

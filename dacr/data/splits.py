@@ -2,8 +2,9 @@
 
 A *schedule* is a sorted table (session, class, domain, new_class) with sessions from 1; a pair
 comes at most once. A *split* is a schedule applied to the index of a benchmark: one table
-(id, label, domain, part) a session. NC, ND and NCD are the paper's three splits (Experiments, and
-"Details of Splits" in the appendix); ``table`` is any other stream, written by hand.
+(id, label, domain, part, pixels) per session. NC, ND and NCD are the paper's three splits
+(Experiments, and "Details of Splits" in the appendix); ``table`` is any other stream, written by
+hand.
 """
 
 import csv
@@ -15,47 +16,40 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dacr.config import Schedule
+from dacr.data.session_table import COLUMNS, session_file
 from dacr.errors import UserError
 from dacr.rng import derive_seed
 
 Pair = tuple[int, int]
 Given = TypeVar("Given")
 
-SESSION_COLUMNS = ["id", "label", "domain", "part"]
+SCHEDULE = "schedule.csv"
+SCHEDULE_COLUMNS = ["session", "class", "domain", "new_class"]
 
 
-def make_schedule(
-    rule: str,
-    classes: int,
-    domains: int,
-    *,
-    sessions: int,
-    seed: int = 1993,
-    domain_order: str = "listed",
-    domains_per_session: Sequence[int] | None = None,
-    new_classes: Sequence[int] | None = None,
-    table: str | None = None,
-    class_names: Sequence[str] = (),
-    domain_names: Sequence[str] = (),
-) -> pd.DataFrame:
-    """The schedule of ``rule`` (nc, nd, ncd, table) for ``classes`` times ``domains`` pairs.
+def make_schedule(params: Schedule, classes: Sequence[str], domains: Sequence[str]) -> pd.DataFrame:
+    """The schedule of ``params`` for the pairs of ``classes`` and ``domains``.
 
-    ``sessions`` is the number of sessions of the pipeline, and the schedule must have as many. The
-    names serve only a table that uses them in place of ids.
+    It must have as many sessions as the pipeline, which ``params.sessions`` lists.
     """
-    order = _domain_orders(classes, domains, seed, domain_order)
-    match rule:
+    shape, seed, sessions = (len(classes), len(domains)), params.seed, len(params.sessions)
+    match rule := params.rule:
         case "nc":
-            brought = _new_class(classes, domains, seed, sessions)
+            brought = _new_class(*shape, seed, sessions)
         case "nd":
-            brought = _new_domain(order, _given("domains_per_session", rule, domains_per_session))
+            each = params.domains_per_session
+            sizes = [each] * sessions if isinstance(each, int) else each
+            order = _domain_orders(*shape, seed, params.domain_order)
+            brought = _new_domain(order, _given("domains_per_session", rule, sizes))
         case "ncd":
-            brought = _new_class_and_domain(order, seed, _given("new_classes", rule, new_classes))
+            order = _domain_orders(*shape, seed, params.domain_order)
+            brought = _new_class_and_domain(
+                order, seed, _given("new_classes", rule, params.new_classes)
+            )
         case "table":
-            path = Path(_given("table", rule, table))
-            brought = _read_table(path, _ids(classes, class_names), _ids(domains, domain_names))
-        case _:
-            raise UserError(f"schedule.rule is {rule!r}; choose nc, nd, ncd or table")
+            path = Path(_given("table", rule, params.table))
+            brought = _read_table(path, _ids(classes), _ids(domains))
     if len(brought) != sessions:
         raise UserError(
             f"params.yaml is inconsistent: the {rule} schedule has {len(brought)} sessions, "
@@ -93,10 +87,8 @@ def _domain_orders(
     listed = np.tile(np.arange(domains, dtype=np.int64), (classes, 1))
     if domain_order == "listed":
         return listed
-    if domain_order == "shuffled":
-        random = _random_state(seed, "domain order")
-        return np.stack([random.permutation(row) for row in listed])
-    raise UserError(f"schedule.domain_order is {domain_order!r}; choose listed or shuffled")
+    random = _random_state(seed, "domain order")
+    return np.stack([random.permutation(row) for row in listed])
 
 
 def _new_class(classes: int, domains: int, seed: int, sessions: int) -> list[list[Pair]]:
@@ -104,7 +96,7 @@ def _new_class(classes: int, domains: int, seed: int, sessions: int) -> list[lis
     if not 1 <= sessions <= classes:
         raise UserError(
             f"schedule.sessions lists {sessions} sessions for {classes} classes; "
-            "the rule nc needs between one session and one a class"
+            "the rule nc needs between one session and one per class"
         )
     blocks = np.array_split(np.array(_class_order(classes, seed)), sessions)
     return [[(int(c), z) for c in block for z in range(domains)] for block in blocks]
@@ -125,7 +117,7 @@ def _new_domain(order: npt.NDArray[np.int64], sizes: Sequence[int]) -> list[list
 def _new_class_and_domain(
     order: npt.NDArray[np.int64], seed: int, new_classes: Sequence[int]
 ) -> list[list[Pair]]:
-    """NCD: a constant number of pairs a session, each class at most once in it.
+    """NCD: a constant number of pairs per session, each class at most once in it.
 
     ``new_classes[t]`` of them are new classes, the others seen classes in a domain new to them.
     Taking the seen classes with most domains left first meets every count that can be met:
@@ -161,9 +153,9 @@ def _new_class_and_domain(
     return brought
 
 
-def _ids(count: int, names: Sequence[str]) -> dict[str, int]:
+def _ids(names: Sequence[str]) -> dict[str, int]:
     """What may stand for an id in a table: a name, or else the id itself."""
-    return {str(i): i for i in range(count)} | {name: i for i, name in enumerate(names)}
+    return {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}
 
 
 def _read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
@@ -216,7 +208,7 @@ def _read_table(
 
 
 def session_table(schedule: pd.DataFrame, index: pd.DataFrame, t: int) -> pd.DataFrame:
-    """Session ``t`` as (id, label, domain, part), sorted by id.
+    """Session ``t`` as (id, label, domain, part, pixels), sorted by id.
 
     Train rows are D_t. Test rows are those of every pair seen up to ``t``, as in Eq. 1.
     """
@@ -224,20 +216,33 @@ def session_table(schedule: pd.DataFrame, index: pd.DataFrame, t: int) -> pd.Dat
     rows = index.merge(pairs, on=["label", "domain"])
     incoming = (rows["part"] == "train") & (rows["session"] == t)
     seen_test = (rows["part"] == "test") & (rows["session"] <= t)
-    return rows.loc[incoming | seen_test, SESSION_COLUMNS].sort_values("id", ignore_index=True)
+    return rows.loc[incoming | seen_test, list(COLUMNS)].sort_values("id", ignore_index=True)
 
 
-def write_split(schedule: pd.DataFrame, index: pd.DataFrame, folder: Path) -> None:
-    """``schedule.csv`` and ``session-01.csv`` … in ``folder``."""
+def write_schedule(schedule: pd.DataFrame, index: pd.DataFrame, folder: Path) -> None:
+    """``schedule.csv`` in ``folder``, once every pair is known to have images in ``index``."""
     _check_images(schedule, index)
     folder.mkdir(parents=True, exist_ok=True)
-    # DVC removes the outs of this schedule, not the sessions that a longer one left behind.
-    for stale in folder.glob("session-*.csv"):
-        stale.unlink()
-    schedule.to_csv(folder / "schedule.csv", index=False, lineterminator="\n")
-    for t in range(1, int(schedule["session"].max()) + 1):
-        table = session_table(schedule, index, t)
-        table.to_csv(folder / f"session-{t:02d}.csv", index=False, lineterminator="\n")
+    # No stage owns the sessions that a longer schedule left behind.
+    for file in folder.glob("session-*.csv"):
+        if int(file.stem.removeprefix("session-")) > schedule["session"].max():
+            file.unlink()
+    schedule.to_csv(folder / SCHEDULE, index=False, lineterminator="\n")
+
+
+def write_session(folder: Path, key: str, index: pd.DataFrame) -> None:
+    """``session-<key>.csv`` in ``folder``, by the ``schedule.csv`` that is there."""
+    table = session_table(read_schedule(folder), index, int(key))
+    table.to_csv(session_file(folder, key), index=False, lineterminator="\n")
+
+
+def read_schedule(folder: Path) -> pd.DataFrame:
+    path = folder / SCHEDULE
+    try:
+        return pd.read_csv(path, usecols=SCHEDULE_COLUMNS, dtype="int64")[SCHEDULE_COLUMNS]
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} is damaged ({reason}); run `dvc repro schedule`") from None
 
 
 def _check_images(schedule: pd.DataFrame, index: pd.DataFrame) -> None:
@@ -249,21 +254,3 @@ def _check_images(schedule: pd.DataFrame, index: pd.DataFrame) -> None:
                 f"session {session} brings class {label} in domain {domain}, which has no training "
                 "image; change the schedule, or rebuild the benchmark with `dvc repro build`"
             )
-
-
-def read_session(path: Path) -> pd.DataFrame:
-    """A table that ``write_split`` wrote, with what a damaged file would break checked."""
-    try:
-        table = pd.read_csv(
-            path, dtype={"id": "int64", "label": "int64", "domain": "int64", "part": "str"}
-        )
-        if list(table.columns) != SESSION_COLUMNS:
-            raise ValueError(f"its columns are not {','.join(SESSION_COLUMNS)}")
-        if not table["part"].isin(["train", "test"]).all():
-            raise ValueError("a part is neither train nor test")
-        if table["id"].duplicated().any() or (table[SESSION_COLUMNS[:3]] < 0).any(axis=None):
-            raise ValueError("an id stands twice, or a number is negative")
-    except (OSError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} is damaged ({reason}); run `dvc repro split`") from None
-    return table

@@ -21,12 +21,13 @@ import io
 import json
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from dacr.errors import UserError
 
@@ -76,30 +77,27 @@ def modules_of(
     return sorted(file for module, file in followed.items() if module not in PLUMBING)
 
 
-def describe(
-    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
-) -> dict[str, str]:
-    """The files of ``modules_of`` with the hash of each."""
-    return {
-        file: essence_hash(_text(root, file)) for file in modules_of(stage, method, sources, root)
-    }
-
-
 def identity(
     stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
 ) -> str:
     """One hash of all code that can change the outs of ``stage``."""
-    return _digest(describe(stage, method, sources, root))
+    return _digest(_hashes(modules_of(stage, method, sources, root), root))
+
+
+def describe(
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
+) -> dict[str, Any]:
+    """What stands in ``runs/code``: the identity of ``stage``, and each module with its hash."""
+    hashes = _hashes(modules_of(stage, method, sources, root), root)
+    return {"identity": _digest(hashes), "modules": hashes}
 
 
 def experiment_identity(method: str, sources: Iterable[str], root: Traversable = Path()) -> str:
     """One hash of all code that can change the metrics of an experiment: no report is one."""
     names = tuple(sources)
-    files: dict[str, str] = {}
-    for stage in STAGES:
-        if stage != "report":
-            files |= describe(stage, method, names, root)
-    return _digest(files)
+    stages = [stage for stage in STAGES if stage != "report"]
+    files = {file for stage in stages for file in modules_of(stage, method, names, root)}
+    return _digest(_hashes(files, root))
 
 
 def unexpected_modules(
@@ -119,6 +117,14 @@ def source_module(name: str, root: Traversable = Path()) -> str | None:
     folder = root / "dacr/data/sources"
     files = sorted(file.name.removesuffix(".py") for file in folder.iterdir() if _is_python(file))
     return max((file for file in files if f"{name}_".startswith(f"{file}_")), key=len, default=None)
+
+
+def source_options(
+    name: str, options: Mapping[str, Mapping[str, Any]], root: Traversable = Path()
+) -> dict[str, Any]:
+    """The options of a source: under its own name or, for all of a family, under the family's."""
+    family = source_module(name, root) or ""
+    return dict(options.get(name) or options.get(family) or {})
 
 
 def essence(text: str) -> str:
@@ -149,6 +155,10 @@ def essence(text: str) -> str:
 @cache
 def essence_hash(text: str) -> str:
     return hashlib.sha256(essence(text).encode()).hexdigest()
+
+
+def _hashes(files: Iterable[str], root: Traversable) -> dict[str, str]:
+    return {file: essence_hash(_text(root, file)) for file in sorted(files)}
 
 
 def _digest(files: dict[str, str]) -> str:

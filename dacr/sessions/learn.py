@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from dacr.config import Params
-from dacr.data.benchmark import Benchmark
-from dacr.data.splits import read_session
+from dacr.data.benchmark import Benchmark, check_pixels
+from dacr.data.session_table import read_session
 from dacr.learning.checkpoint import Checkpoint, fingerprint
 from dacr.learning.session import Session, extend_seen, open_session
 from dacr.learning.training import Trainer
@@ -46,6 +46,7 @@ def open_stage(params: Params, key: str) -> Opened:
     benchmark = Benchmark.open(BENCHMARK)
     start = read_start(run_folder(link.prev).state)
     table = read_session(session_table(key))
+    check_pixels(benchmark.images, table, str(session_table(key)))
     train = table[table["part"] == "train"]
     incoming = train["id"].to_numpy(), train["label"].to_numpy()
     return Opened(

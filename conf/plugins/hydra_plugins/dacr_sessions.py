@@ -1,7 +1,7 @@
 """What Hydra needs beyond YAML to compose an experiment.
 
 ``${sessions:…}`` makes the chain of sessions that ``dvc.yaml`` iterates over, from a number of
-sessions or from a list with one entry a session. Methods that are a single Python file, without a
+sessions or from a list with one entry per session. Methods that are a single Python file, without a
 configuration of their own, become choices of the group ``method``.
 """
 
@@ -34,10 +34,9 @@ def last(sessions: int | Sequence[object]) -> str:
 def offer_single_file_methods() -> None:
     """A file ``dacr/methods/mine.py`` alone is enough for ``-S method=mine``."""
     for file in (ROOT / "dacr" / "methods").glob("[a-z]*.py"):
-        name = file.stem
-        if name not in ("base", "ours") and not (ROOT / "conf/method" / f"{name}.yaml").exists():
-            node = {"method": name, "code": [name, name, name]}
-            ConfigStore.instance().store(name, node, group="method", package="_global_")
+        if not (ROOT / "conf/method" / f"{file.stem}.yaml").exists():
+            node = {"method": file.stem}
+            ConfigStore.instance().store(file.stem, node, group="method", package="_global_")
 
 
 OmegaConf.register_new_resolver("sessions", chain, replace=True)

@@ -1,23 +1,28 @@
-"""Where images come from: one file a source, found by its file name.
+"""Where images come from: one file per source, found by its file name.
 
 A module of this package that defines ``SOURCE: Source`` is a source, named as its file. One that
 defines ``NAMES`` and ``make_source(name, options)`` is a family of sources that take options;
-their names begin with the file's. Adding a source is adding a file; nothing is imported before it
-is asked for.
+their names begin with the file's. With ``ANY_NUMBER = True`` a benchmark may have several of it
+under names of its own (``folder``, ``folder_2026``). Adding a source is adding a file; nothing is
+imported before it is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 from dacr.data.sources.base import Part, Sample, Source
 from dacr.errors import UserError
+from dacr.runtime.code import source_module, source_options
 
 __all__ = ["Part", "Sample", "Source", "get_source"]
+
+ROOT = Path(__file__).parents[3]
 
 
 def _names(module: ModuleType) -> tuple[str, ...]:
@@ -26,20 +31,20 @@ def _names(module: ModuleType) -> tuple[str, ...]:
     return getattr(module, "NAMES", (name,) if hasattr(module, "SOURCE") else ())
 
 
-def get_source(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Source:
-    """The source of that name, with its part of ``data.source_options``.
+def _defines(module: ModuleType, name: str) -> bool:
+    return name in _names(module) or getattr(module, "ANY_NUMBER", False)
 
-    The options of a source stand under its own name or, for all of a family, under the family's.
-    """
-    modules = sorted(module.name for module in iter_modules(__path__))
-    candidates = [module for module in modules if f"{name}_".startswith(f"{module}_")]
-    family = max(candidates, key=len, default=None)
+
+def get_source(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Source:
+    """The source of that name, with its part of ``data.source_options``."""
+    family = source_module(name, ROOT)
     module = import_module(f"{__name__}.{family}") if family else None
-    if family is None or module is None or name not in _names(module):
+    if family is None or module is None or not _defines(module, name):
+        modules = sorted(module.name for module in iter_modules(__path__))
         every = (import_module(f"{__name__}.{module}") for module in modules)
         known = ", ".join(known for module in every for known in _names(module))
         raise UserError(f"there is no source called '{name}'; the known ones are: {known}")
-    chosen = (options or {}).get(name) or (options or {}).get(family) or {}
+    chosen = source_options(name, options or {}, ROOT)
     if hasattr(module, "make_source"):
         source: Source = module.make_source(name, chosen)
         return source

@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dacr.data.sources.origin import read_origin
-from dacr.errors import UserError
 
 Part = Literal["train", "test"]
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Source(ABC):
     def read(self, folder: Path) -> Iterator[Sample]:
         """Yield every sample that was fetched to ``folder``, in a fixed order."""
 
-    def class_names(self, folder: Path) -> list[str]:
+    def class_names(self, folder: Path) -> list[str] | None:
         """What the labels mean, where the fetched data say it."""
-        raise UserError(f"the source '{self.name}' does not name its classes; set data.class_names")
+        return None
 
     def size(self, folder: Path) -> int | None:
         """How many samples ``read`` yields, where that is known before."""

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dacr.data.archives import read_npz, read_plain_pickle, read_tar_gz
-from dacr.data.sources.base import Part, Sample
-from dacr.data.sources.upstream import PARTS, Upstream
+from dacr.data.mirror_samples import check_cifar
+from dacr.data.sources.base import PARTS, Part, Sample
+from dacr.data.sources.upstream import Upstream
 from dacr.errors import UserError
 
 ARCHIVE = "cifar-100-python.tar.gz"
@@ -80,6 +81,9 @@ def _load_sample(path: Path) -> Cifar:
 
 class Cifar100(Upstream):
     name = "cifar100"
+
+    def check_sample(self, path: Path) -> None:
+        check_cifar(path)
 
     def load(self, folder: Path) -> Cifar:
         sample = folder / self.sample_name

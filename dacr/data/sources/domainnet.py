@@ -17,9 +17,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dacr.data.archives import open_zip, refuse_unsafe_name
-from dacr.data.sources.base import Part, Sample
+from dacr.data.sources.base import PARTS, Part, Sample
 from dacr.data.sources.options import Options, parse_options
-from dacr.data.sources.upstream import PARTS, Published, Upstream
+from dacr.data.sources.upstream import Published, Upstream
 from dacr.errors import UserError
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")

@@ -34,6 +34,7 @@ from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
 
 NAMES = ("folder",)
+ANY_NUMBER = True
 ARCHIVE = "images.zip"
 
 
@@ -46,9 +47,8 @@ class FolderOptions(Options):
 
 
 class FolderSource(Source):
-    name = "folder"
-
-    def __init__(self, options: FolderOptions) -> None:
+    def __init__(self, name: str, options: FolderOptions) -> None:
+        self.name = name
         self._options = options
 
     def fetch(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class FolderSource(Source):
 
 
 def make_source(name: str, options: Mapping[str, Any]) -> FolderSource:
-    return FolderSource(parse_options(FolderOptions, name, options))
+    return FolderSource(name, parse_options(FolderOptions, name, options))
 
 
 # -- freezing ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
 
 NAMES = ("npz",)
+ANY_NUMBER = True
 FILE = "images.npz"
 KEYS = ("x", "y", "domain")
 
@@ -47,9 +48,8 @@ def _load(path: Path) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]]:
 
 
 class NpzSource(Source):
-    name = "npz"
-
-    def __init__(self, options: NpzOptions) -> None:
+    def __init__(self, name: str, options: NpzOptions) -> None:
+        self.name = name
         self._options = options
 
     def fetch(self, folder: Path) -> None:
@@ -66,7 +66,7 @@ class NpzSource(Source):
     def read(self, folder: Path) -> Iterator[Sample]:
         images, y, domains = _load(folder / FILE)
         _, labels = np.unique(y, return_inverse=True)
-        ids = [f"npz/{i:08d}" for i in range(len(images))]
+        ids = [f"{self.name}/{i:08d}" for i in range(len(images))]
         pairs = {ids[i]: (int(labels[i]), str(domains[i])) for i in range(len(images))}
         test = held_out(pairs, self._options.test_fraction)
         for i, identity in enumerate(ids):
@@ -76,4 +76,4 @@ class NpzSource(Source):
 
 
 def make_source(name: str, options: Mapping[str, Any]) -> NpzSource:
-    return NpzSource(parse_options(NpzOptions, name, options))
+    return NpzSource(name, parse_options(NpzOptions, name, options))

@@ -11,21 +11,21 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dacr.data.archives import read_npz
-from dacr.data.download import Unreachable, fetch_file, mirror_folder
+from dacr.data.download import Unreachable, fetch_file, forget_kept, mirror_folder
 from dacr.data.files import Fingerprint, RemoteFile, copy_in
-from dacr.data.sources.base import Part, Sample, Source
+from dacr.data.mirror_samples import check_digits
+from dacr.data.sources.base import PARTS, Part, Sample, Source
 from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
 
 TABLE = Path(__file__).resolve().parents[3] / "conf" / "sources.yaml"
-PARTS: tuple[Part, ...] = get_args(Part)
 SAMPLE = "mirror sample, not the official split"
 WHOLE = "published set"
 
@@ -58,6 +58,11 @@ def published_sources() -> dict[str, Published]:
         return {name: parse_published(entry) for name, entry in table["sources"].items()}
     except FileNotFoundError:
         raise UserError(f"{TABLE} is missing; restore it with `git restore`") from None
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{TABLE.name} is not UTF-8 ({error.reason} at byte {error.start:,}); save it as"
+            " UTF-8, or restore it with `git restore conf/sources.yaml`"
+        ) from None
     except (yaml.YAMLError, ValidationError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{TABLE.name} is not a table of sources: {reason}") from None
@@ -71,7 +76,16 @@ class Upstream(Source):
 
     @property
     def published(self) -> Published:
-        return self._published or published_sources()[self.name]
+        """What ``conf/sources.yaml`` knows of the source."""
+        if self._published:
+            return self._published
+        known = published_sources()
+        if self.name not in known:
+            raise UserError(
+                f"{TABLE.name} has no entry '{self.name}'; add it there, or restore the table with"
+                " `git restore conf/sources.yaml`"
+            )
+        return known[self.name]
 
     @property
     def sample_name(self) -> str:
@@ -82,11 +96,19 @@ class Upstream(Source):
     def counts(self, folder: Path) -> dict[Part, int]:
         """How many images of each part ``folder`` holds."""
 
+    def check_sample(self, path: Path) -> None:
+        """Refuse a sample that is not as docs/data.md says, before it is taken for data."""
+
     def fetch(self, folder: Path) -> None:
+        self._fetch(folder)
+        forget_kept(file for release in self.published.releases for file in release)
+
+    def _fetch(self, folder: Path) -> None:
         mirror = mirror_folder()
         sample = mirror / self.sample_name if mirror else None
         mirrored = mirror and any(_all_in(mirror, release) for release in self.published.releases)
         if sample and sample.is_file() and not mirrored:
+            self.check_sample(sample)
             copy_in(sample, folder / sample.name)
             files = {sample.name: _record(Fingerprint.of(sample), None)}
             self._describe(folder, SAMPLE, files)
@@ -143,6 +165,9 @@ def _tell(counts: Mapping[Part, int] | None) -> str:
 
 class UpstreamDigits(Upstream):
     """Ten digits as arrays; the source is one domain."""
+
+    def check_sample(self, path: Path) -> None:
+        check_digits(path)
 
     def published_arrays(self, folder: Path, part: Part) -> tuple[NDArray[Any], NDArray[Any]]:
         """Images (N×H×W or N×H×W×3) and labels of the published files, where there are any."""
