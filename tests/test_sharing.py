@@ -42,13 +42,18 @@ def colleague(team, tmp_path):
     return tmp_path / "theirs"
 
 
-def the_object(store: Path, project: Path, file: str) -> Path:
-    """Where a remote or cache keeps a file of an out that is a folder; ``project`` has the list."""
+def the_list(store: Path, project: Path, folder: str) -> Path:
+    """Where a remote or cache keeps the list of the files of an out that is a folder."""
     stages = yaml.safe_load((project / "dvc.lock").read_text())["stages"].values()
-    parent = str(Path(file).parent)
-    (folder,) = {o["md5"] for stage in stages for o in stage["outs"] if o["path"] == parent}
-    listed = json.loads(in_store(project / ".dvc/cache", folder).read_text())
-    (md5,) = (entry["md5"] for entry in listed if entry["relpath"] == Path(file).name)
+    (md5,) = {o["md5"] for stage in stages for o in stage["outs"] if o["path"] == folder}
+    return in_store(store, md5)
+
+
+def the_object(store: Path, project: Path, file: str) -> Path:
+    """Where a remote or cache keeps a file of such an out; the cache of ``project`` has the list."""
+    path = Path(file)
+    listed = json.loads(the_list(project / ".dvc/cache", project, str(path.parent)).read_text())
+    (md5,) = (entry["md5"] for entry in listed if entry["relpath"] == path.name)
     return in_store(store, md5)
 
 
@@ -149,7 +154,9 @@ def test_an_object_missing_from_the_remote_is_named(team, colleague):
         assert lost.parent.name + lost.name in output  # DVC names the object, and we the file
         verified = run(colleague, "python", "-m", "dacr", "verify", ok=False)
         assert "runs/01/state of consolidate@01 is missing" in verified
-        # Whoever still has the bytes brings the object back.
+        # Whoever still has the bytes brings the object back. DVC believes that a folder is whole
+        # whose list is there, so that the list must go first.
+        the_list(team / "store", team / "mine", "runs/01/state").unlink()
         run(team / "mine", "dvc", "push", "-q")
         assert lost.exists()
     finally:
