@@ -42,10 +42,17 @@ def colleague(team, tmp_path):
     return tmp_path / "theirs"
 
 
-def the_object(store: Path, project: Path, out: str) -> Path:
-    """Where a remote or cache keeps an out that is one file."""
+def the_object(store: Path, project: Path, file: str) -> Path:
+    """Where a remote or cache keeps a file of an out that is a folder; ``project`` has the list."""
     stages = yaml.safe_load((project / "dvc.lock").read_text())["stages"].values()
-    (md5,) = {o["md5"] for stage in stages for o in stage["outs"] if o["path"] == out}
+    parent = str(Path(file).parent)
+    (folder,) = {o["md5"] for stage in stages for o in stage["outs"] if o["path"] == parent}
+    listed = json.loads(in_store(project / ".dvc/cache", folder).read_text())
+    (md5,) = (entry["md5"] for entry in listed if entry["relpath"] == Path(file).name)
+    return in_store(store, md5)
+
+
+def in_store(store: Path, md5: str) -> Path:
     return store / "files/md5" / md5[:2] / md5[2:]
 
 
@@ -63,7 +70,7 @@ def test_a_colleague_pulls_and_no_stage_runs(colleague):
     assert list(colleague.glob("dacr/learning/__pycache__/*.pyc"))
     output = run(colleague, "dvc", "repro")
     assert "Running stage" not in output
-    assert output.count("didn't change, skipping") == 10
+    assert output.count("didn't change, skipping") == 14
     assert "up to date" in run(colleague, "dvc", "status")
     assert run(colleague, "git", "status", "--short") == ""
     verified = run(colleague, "python", "-m", "dacr", "verify")
@@ -97,7 +104,8 @@ def test_the_packed_benchmark_is_enough_to_go_on(team, colleague, tmp_path):
     assert taken.read_bytes() == given.read_bytes()  # else the lock is of another benchmark
     run(third, "python", "-m", "stages.params", "benchmark=tiny", "data.per_pair=2", "split=one")
     output = run(third, "dvc", "repro", "--allow-missing", "split")
-    assert "Running stage 'split'" in output
+    assert "Running stage 'schedule'" in output
+    assert "Running stage 'split@01'" in output
     assert "Running stage 'build'" not in output
     assert len((third / "data/split/session-01.csv").read_text().splitlines()) > 1
     assert not (third / "data/raw").exists()
@@ -134,13 +142,13 @@ def test_an_experiment_with_another_split_travels(team, colleague):
 
 
 def test_an_object_missing_from_the_remote_is_named(team, colleague):
-    lost = the_object(team / "store", colleague, "runs/01/state.safetensors")
+    lost = the_object(team / "store", team / "mine", "runs/01/state/state.safetensors")
     lost.rename(lost.with_suffix(".away"))
     try:
         output = run(colleague, "dvc", "pull", ok=False)
-        assert "runs/01/state.safetensors" in output
+        assert lost.parent.name + lost.name in output  # DVC names the object, and we the file
         verified = run(colleague, "python", "-m", "dacr", "verify", ok=False)
-        assert "runs/01/state.safetensors of consolidate@01 is missing" in verified
+        assert "runs/01/state/state.safetensors of consolidate@01 is missing" in verified
         # Whoever still has the bytes brings the object back.
         run(team / "mine", "dvc", "push", "-q")
         assert lost.exists()
@@ -151,13 +159,13 @@ def test_an_object_missing_from_the_remote_is_named(team, colleague):
 
 
 def test_a_damaged_object_of_a_folder_is_refused(team, colleague):
-    damaged = the_object(team / "store", colleague, "runs/02/predictions.parquet")
+    damaged = the_object(team / "store", team / "mine", "runs/02/results/predictions.parquet")
     whole = damaged.read_bytes()
     overwrite(damaged)
     output = run(colleague, "dvc", "pull", ok=False)
-    assert "runs/02/predictions.parquet" in output
+    assert "runs/02/results/predictions.parquet" in output
     verified = run(colleague, "python", "-m", "dacr", "verify", ok=False)
-    assert "runs/02/predictions.parquet of consolidate@02 is missing" in verified
+    assert "runs/02/results/predictions.parquet of consolidate@02 is missing" in verified
     damaged.parent.mkdir(exist_ok=True)
     damaged.unlink(missing_ok=True)
     damaged.write_bytes(whole)
@@ -188,7 +196,7 @@ def test_s3_keeps_a_run_and_damage_there_is_caught(team, tmp_path, s3):
     assert "Running stage" not in run(theirs, "dvc", "repro")
     assert run(theirs, "python", "-m", "dacr", "verify").splitlines()[-1] == "verified"
 
-    predictions = the_object(Path(), theirs, "runs/02/predictions.parquet")
+    predictions = the_object(Path(), theirs, "runs/02/results/predictions.parquet")
     content = client.get_object(Bucket="bucket", Key=f"dacr/{predictions}")["Body"].read()
     flipped = bytes([content[0] ^ 1]) + content[1:]
     client.put_object(Bucket="bucket", Key=f"dacr/{predictions}", Body=flipped)
@@ -198,14 +206,18 @@ def test_s3_keeps_a_run_and_damage_there_is_caught(team, tmp_path, s3):
     assert "up to date" in run(theirs, "dvc", "status")
     # … but we look at the bytes.
     verified = run(theirs, "python", "-m", "dacr", "verify", ok=False)
-    assert "runs/02/predictions.parquet of consolidate@02 is not what the run made" in verified
-    assert "runs/02/predictions.parquet of consolidate@02 is damaged in the cache" in verified
+    assert (
+        "runs/02/results/predictions.parquet of consolidate@02 is not what the run made" in verified
+    )
+    assert (
+        "runs/02/results/predictions.parquet of consolidate@02 is damaged in the cache" in verified
+    )
     # With `verify`, as docs/sharing.md advises, DVC itself refuses the object.
     forget(theirs)
     run(theirs, "dvc", "remote", "modify", "-q", "--local", "s3", "verify", "true")
     output = run(theirs, "dvc", "pull", ok=False, env=CREDENTIALS)
-    assert "runs/02/predictions.parquet" in output
-    assert not (theirs / "runs/02/predictions.parquet").exists()
+    assert "runs/02/results/predictions.parquet" in output
+    assert not (theirs / "runs/02/results/predictions.parquet").exists()
 
 
 def forget(clone: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import yaml
@@ -14,8 +16,9 @@ from dacr.data.benchmark import Benchmark
 from dacr.data.building import build_benchmark
 from dacr.data.sources.base import Part, Sample, Source
 from dacr.sessions.consolidate import consolidate
-from dacr.sessions.learn import BENCHMARK, learn
-from stages import split, start
+from dacr.sessions.learn import learn
+from dacr.sessions.places import BENCHMARK
+from stages import schedule, split, start
 from tests.learning import pictures, small_params
 
 REPOSITORY = Path(__file__).parents[1]
@@ -57,8 +60,6 @@ def prepare(folder: Path, params: Params) -> None:
     """Everything in ``folder`` that the first session needs."""
     content = params.model_dump(mode="json", by_alias=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    if not (folder / "dacr").exists():
-        (folder / "dacr").symlink_to(REPOSITORY / "dacr")  # a session's work is named by its code
     build_benchmark(
         "tiny",
         CLASSES,
@@ -68,7 +69,10 @@ def prepare(folder: Path, params: Params) -> None:
         out=folder / BENCHMARK,
     )
     with chdir(folder):
-        split.main()
+        schedule.main()
+        for key in params.schedule.sessions:
+            with patch.object(sys, "argv", ["split", key]):
+                split.main()
         start.main()
 
 

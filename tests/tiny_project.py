@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import chdir
 from pathlib import Path
 from unittest.mock import patch
@@ -18,9 +18,10 @@ from unittest.mock import patch
 import numpy as np
 
 from dacr.config import load_params
+from dacr.runtime.compose import compose
 from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn
-from stages import build, evaluate, fetch, params, report, split, start
+from stages import build, code, evaluate, fetch, report, schedule, split, start
 from tests.learning import pictures
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +30,7 @@ BENCHMARK = """\
 benchmark: tiny
 data:
   benchmark: tiny
-  sources: {npz: [npz, options]}
+  sources: [npz]
   source_options: {npz: {path: tiny.npz, test_fraction: 0.34}}
   read_options: {}
   classes: 4
@@ -110,7 +111,7 @@ def copy_code(folder: Path) -> None:
 
 
 def write_benchmark(folder: Path) -> None:
-    """Four classes in two domains, six images a pair, as a user's own npz."""
+    """Four classes in two domains, six images per pair, as a user's own npz."""
     labels = np.tile(np.repeat(range(4), 6), 2)
     domains = np.repeat([0, 1], 24)
     images = pictures(labels.tolist(), domains.tolist())
@@ -124,18 +125,29 @@ def make_run(folder: Path, *overrides: str) -> None:
     """Every stage, in this process."""
     with chdir(folder), patch.dict(os.environ, {"DVC_ROOT": str(folder)}):
         choice = ["benchmark=tiny", "split=nd", "method=der_dacr", *overrides]
-        params.compose(choice, Path("params.yaml"))
-        with patch.object(sys, "argv", ["fetch", "npz"]):
-            fetch.main()
-        for stage in (build, split, start):
-            stage.main()
+        compose(choice, Path("params.yaml"))
         chosen = load_params()
+        call(code.main)
+        for source in chosen.data.sources:
+            call(code.main, source)
+            call(fetch.main, source)
+        call(build.main)
+        call(schedule.main)
+        for key in chosen.schedule.sessions:
+            call(split.main, key)
+        call(start.main)
         for key in chosen.schedule.sessions:
             learn(chosen, key)
             consolidate(chosen, key)
         Path("reports").mkdir(exist_ok=True)
-        evaluate.main()
-        report.main()
+        call(evaluate.main)
+        call(report.main)
+
+
+def call(main: Callable[[], None], *arguments: str) -> None:
+    """A stage's ``main`` as if its command line had these arguments."""
+    with patch.object(sys, "argv", ["stage", *arguments]):
+        main()
 
 
 def make_repository(folder: Path) -> None:

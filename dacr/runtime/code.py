@@ -43,6 +43,8 @@ STAGES = (
     "report",
 )
 PACKAGES = ("dacr", "stages")
+ROOT = Path(__file__).parents[2]
+"""The folder of the packages that are running."""
 
 METHOD_STAGES = ("start", "learn", "consolidate")
 """The stages that run the method of ``params.yaml``."""
@@ -60,6 +62,7 @@ PLUMBING = frozenset(
     {
         "dacr.config",  # reads parameters, whose values DVC compares itself
         "dacr.errors",  # messages
+        "dacr.model.flops",  # a note beside the outs
         "dacr.runtime.code",  # this module
         "dacr.runtime.progress",  # what is shown while a stage runs
         "dacr.runtime.provenance",  # notes beside the outs
@@ -70,7 +73,7 @@ PLUMBING = frozenset(
 
 
 def modules_of(
-    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = ROOT
 ) -> list[str]:
     """The files, relative to ``root``, of all modules that can change the outs of ``stage``."""
     followed = _follow(stage, method, tuple(sources), root)
@@ -78,21 +81,21 @@ def modules_of(
 
 
 def identity(
-    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = ROOT
 ) -> str:
     """One hash of all code that can change the outs of ``stage``."""
     return _digest(_hashes(modules_of(stage, method, sources, root), root))
 
 
 def describe(
-    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = Path()
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Traversable = ROOT
 ) -> dict[str, Any]:
     """What stands in ``runs/code``: the identity of ``stage``, and each module with its hash."""
     hashes = _hashes(modules_of(stage, method, sources, root), root)
     return {"identity": _digest(hashes), "modules": hashes}
 
 
-def experiment_identity(method: str, sources: Iterable[str], root: Traversable = Path()) -> str:
+def experiment_identity(method: str, sources: Iterable[str], root: Traversable = ROOT) -> str:
     """One hash of all code that can change the metrics of an experiment: no report is one."""
     names = tuple(sources)
     stages = [stage for stage in STAGES if stage != "report"]
@@ -101,7 +104,7 @@ def experiment_identity(method: str, sources: Iterable[str], root: Traversable =
 
 
 def unexpected_modules(
-    stage: str, method: str = "", sources: Iterable[str] = (), root: Path = Path()
+    stage: str, method: str = "", sources: Iterable[str] = (), root: Path = ROOT
 ) -> list[str]:
     """The files of loaded modules of the project that are not in the answer for ``stage``."""
     known = _follow(stage, method, tuple(sources), root).values()
@@ -109,7 +112,7 @@ def unexpected_modules(
     return sorted(str(file) for file in _loaded_files(sys.modules.values()) if file not in expected)
 
 
-def source_module(name: str, root: Traversable = Path()) -> str | None:
+def source_module(name: str, root: Traversable = ROOT) -> str | None:
     """The file ``dacr/data/sources/<file>.py`` that defines the source ``name``, without ``.py``.
 
     It is called as the source, or as the beginning of its name up to an underscore: a family.
@@ -120,7 +123,7 @@ def source_module(name: str, root: Traversable = Path()) -> str | None:
 
 
 def source_options(
-    name: str, options: Mapping[str, Mapping[str, Any]], root: Traversable = Path()
+    name: str, options: Mapping[str, Mapping[str, Any]], root: Traversable = ROOT
 ) -> dict[str, Any]:
     """The options of a source: under its own name or, for all of a family, under the family's."""
     family = source_module(name, root) or ""

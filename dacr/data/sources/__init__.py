@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
@@ -21,8 +20,6 @@ from dacr.errors import UserError
 from dacr.runtime.code import source_module, source_options
 
 __all__ = ["Part", "Sample", "Source", "get_source"]
-
-ROOT = Path(__file__).parents[3]
 
 
 def _names(module: ModuleType) -> tuple[str, ...]:
@@ -37,14 +34,14 @@ def _defines(module: ModuleType, name: str) -> bool:
 
 def get_source(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Source:
     """The source of that name, with its part of ``data.source_options``."""
-    family = source_module(name, ROOT)
+    family = source_module(name)
     module = import_module(f"{__name__}.{family}") if family else None
     if family is None or module is None or not _defines(module, name):
         modules = sorted(module.name for module in iter_modules(__path__))
         every = (import_module(f"{__name__}.{module}") for module in modules)
         known = ", ".join(known for module in every for known in _names(module))
         raise UserError(f"there is no source called '{name}'; the known ones are: {known}")
-    chosen = source_options(name, options or {}, ROOT)
+    chosen = source_options(name, options or {})
     if hasattr(module, "make_source"):
         source: Source = module.make_source(name, chosen)
         return source
