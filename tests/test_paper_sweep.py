@@ -18,9 +18,9 @@ from dacr.errors import UserError
 from dacr.experiments.engine import following, stop
 from dacr.experiments.plan import Experiment
 from dacr.experiments.records import Store
-from dacr.experiments.repository import git
 from dacr.experiments.sweep import Ended, adopt, keep, only_sweep, sweep
 from dacr.experiments.worker import LAST, Order, Outcome, error_line
+from dacr.runtime.git import git
 from tests.paper_project import environment, run, tiny_project
 from tests.paper_records import record_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dacr import verification
 from dacr.errors import UserError
+from dacr.experiments import verification
 from stages.evaluate import evaluate
 from tests.tiny_project import commit, make_project, make_repository, run
 

@@ -28,9 +28,9 @@ from typing import IO, Any
 from dacr.errors import UserError
 from dacr.experiments.engine import Project
 from dacr.experiments.records import Record
-from dacr.experiments.repository import git
 from dacr.experiments.tables import Needs
 from dacr.experiments.worker import Order, Outcome
+from dacr.runtime.git import git
 
 PATIENCE = 30.0  # seconds that a killed experiment has to leave its clone
 PAUSE = 0.1

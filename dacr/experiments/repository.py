@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import yaml
 
 from dacr.errors import UserError
+from dacr.runtime.git import git
 
 EVERY_EXPERIMENT = (
     "conf/config.yaml",
@@ -45,20 +45,6 @@ WATCHED = (
     ),
 )
 """What an experiment reads; the tables and this command only choose among experiments."""
-
-
-def git(*arguments: str, folder: Path = Path()) -> str:
-    """The output of a git command; what git complains about is the user's one line."""
-    try:
-        result = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        raise UserError("git is not installed; experiments are git commits") from None
-    if result.returncode:
-        reason = result.stderr.strip() or f"exit code {result.returncode}"
-        raise UserError(f"git {arguments[0]} failed: {reason}")
-    return result.stdout.rstrip()
 
 
 def require_project() -> None:

@@ -17,8 +17,8 @@ from dacr.errors import UserError
 from dacr.experiments.engine import Engine
 from dacr.experiments.plan import Task
 from dacr.experiments.records import SCRATCH, Store
-from dacr.experiments.repository import git
 from dacr.experiments.worker import Order, Outcome
+from dacr.runtime.git import git
 
 FULL = ("No space left on device", "disk is full", "Disk quota exceeded", "quota is used up")
 

@@ -6,9 +6,6 @@ from ``dvc.lock``, which keeps those of each stage beside the checksums of what 
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from pydantic import ValidationError
 
 from dacr.config import Params, explain
 from dacr.errors import UserError
+from dacr.experiments.hashes import folder_md5, md5
 from dacr.experiments.reading import (
     NEVER_RAN,
     PARAMS,
@@ -137,7 +135,7 @@ def _refuse_other_bytes(files: Workspace, folder: Path) -> None:
         if not path.exists():
             raise UserError(f"{path} is missing; run `dvc repro` or `dvc pull`")
         known = expected.get(f"runs/{folder.name}/{part}")
-        if known and _md5(path) != known:
+        if known and md5(path) != known:
             raise UserError(
                 f"{path} is not the one that dvc.lock describes, so the parameters "
                 "that it was made with are unknown; run `dvc checkout` or `dvc repro`"
@@ -162,32 +160,13 @@ def other_benchmark(folder: Path, run: str) -> str:
 def _is_benchmark(folder: Path, checksum: str, build: Stage) -> bool:
     """Whether ``checksum`` is of this benchmark, if possible without reading all its images."""
     built = {
-        path.removeprefix(f"{BENCHMARK}/"): md5
-        for path, md5 in build.outs.items()
+        path.removeprefix(f"{BENCHMARK}/"): own
+        for path, own in build.outs.items()
         if path.startswith(f"{BENCHMARK}/")
     }
     # benchmark.json holds the checksum of all pixels.
-    same = built.get(SUMMARY) == _md5(folder / SUMMARY) and _folder_md5(built) == checksum
-    return same or _md5(folder) == checksum
-
-
-def _md5(path: Path) -> str:
-    """As DVC has it: of a folder, that of the list of its files."""
-    if path.is_dir():
-        inside = (file for file in path.rglob("*") if file.is_file())
-        return _folder_md5({file.relative_to(path).as_posix(): _md5(file) for file in inside})
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, _weak_md5).hexdigest()
-
-
-def _weak_md5() -> hashlib._Hash:
-    return hashlib.md5(usedforsecurity=False)
-
-
-def _folder_md5(files: Mapping[str, str | None]) -> str:
-    entries = [{"md5": md5, "relpath": name} for name, md5 in sorted(files.items())]
-    listed = json.dumps(entries, sort_keys=True).encode()
-    return hashlib.md5(listed, usedforsecurity=False).hexdigest() + ".dir"
+    same = built.get(SUMMARY) == md5(folder / SUMMARY) and folder_md5(built) == checksum
+    return same or md5(folder) == checksum
 
 
 def _benchmark_of(files: Files, scratch: Path, with_images: bool) -> Path:

@@ -27,7 +27,7 @@ from typing import Any
 
 from dacr.errors import UserError
 from dacr.experiments.records import Record, to_json, write_text
-from dacr.experiments.repository import git
+from dacr.runtime.git import git
 
 LAST = "dacr-experiment"  # in a clone's .git: what it worked on last
 LEARNED = re.compile(r"Running stage 'learn@")
