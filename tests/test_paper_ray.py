@@ -235,7 +235,7 @@ def test_an_interrupt_says_how_to_go_on(swept: Swept) -> None:
 
 def test_the_retry_goes_on_where_the_killed_one_was(nodes: Nodes, swept: Swept) -> None:
     log = (nodes.project / f".dacr/paper/logs/{record(nodes).name}.log").read_text()
-    for stage in ("fetch@handwritten", "build", "split", "start"):
+    for stage in ("fetch@handwritten", "build", "schedule", "split@01", "start"):
         assert f"Running stage '{stage}'" not in log
     for stage in ("learn@01", "consolidate@01", "evaluate", "report"):
         assert f"Running stage '{stage}'" in log
@@ -265,7 +265,7 @@ def test_the_experiment_comes_home(nodes: Nodes, swept: Swept) -> None:
     name = record(nodes).name
     assert name in run(nodes.project, "dvc", "exp", "list")
     run(nodes.project, "dvc", "exp", "apply", name)
-    assert (nodes.project / "runs/01/predictions.parquet").exists()  # from the shared cache
+    assert (nodes.project / "runs/01/results/predictions.parquet").exists()  # from the shared cache
     run(nodes.project, "git", "checkout", "--quiet", "--force", "HEAD")
 
 
@@ -445,14 +445,14 @@ def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.Monke
     run(tmp_path, "git", "clone", "--quiet", "--branch", "main", "team.git", "colleague")
     run(tmp_path / "colleague", "dvc", "exp", "pull", "origin", "away")
     run(tmp_path / "colleague", "dvc", "exp", "apply", "away")
-    assert (tmp_path / "colleague/runs/01/predictions.parquet").exists()
+    assert (tmp_path / "colleague/runs/01/results/predictions.parquet").exists()
 
     monkeypatch.chdir(project)
     adopt(outcome, tmp_path)
     assert "Checkout failed" in run(project, "dvc", "exp", "apply", "away", code=255)
-    assert not (project / "runs/01/predictions.parquet").exists()
+    assert not (project / "runs/01/results/predictions.parquet").exists()
     run(project, "dvc", "pull")
-    assert (project / "runs/01/predictions.parquet").exists()
+    assert (project / "runs/01/results/predictions.parquet").exists()
     run(project, "git", "checkout", "--quiet", "--force", "HEAD")
 
     again, log = on_a_node(project, tmp_path / "two", order, monkeypatch)

@@ -77,7 +77,7 @@ def test_an_experiment_comes_home(project: Path, swept: str) -> None:
     assert GOOD in run(project, "dvc", "exp", "list")
     assert BAD not in run(project, "dvc", "exp", "list")
     run(project, "dvc", "exp", "apply", GOOD)
-    assert (project / "runs/01/predictions.parquet").exists()  # from the shared cache
+    assert (project / "runs/01/results/predictions.parquet").exists()  # from the shared cache
     run(project, "git", "checkout", "--quiet", "--force", "HEAD")
 
 

@@ -8,7 +8,7 @@ against the predictions, and ``dvc.lock`` against the one in git's HEAD.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -28,9 +28,12 @@ from dacr.experiments.reading import (
     read_lock,
     some,
 )
+from dacr.runtime.code import essence_hash
 from dacr.runtime.git import git_or_nothing
 
 METRICS = Path("reports/metrics.json")
+CODE_FOLDERS = ("dacr", "stages")
+"""Not compared as a whole: ``runs/code`` says which modules a stage runs."""
 Lock = dict[str, Stage]
 Listing = dict[str, str]
 """The md5 of each file of a folder, by its path inside."""
@@ -119,8 +122,8 @@ def _overlap(one: str, other: str) -> bool:
 # The checks --------------------------------------------------------------------------------------
 
 
-def verify(rederive: Callable[[Path], None]) -> Report:
-    """All checks; ``rederive(folder)`` writes metrics and plots again, from the predictions."""
+def verify() -> Report:
+    """All checks."""
     report, here, artifacts = Report(), Workspace(Path()), Artifacts()
     recorded = read_lock(here)
     lock = {name: recorded[name] for name in in_order(recorded) if name in artifacts.stages}
@@ -139,7 +142,7 @@ def verify(rederive: Callable[[Path], None]) -> Report:
     if report.ok:
         check_chain(report, artifacts, lock)
     if report.ok:
-        check_metrics(report, rederive)
+        check_metrics(report)
     check_reference(report, lock)
     return report
 
@@ -158,13 +161,36 @@ def check_inputs(report: Report, artifacts: Artifacts, lock: Lock) -> None:
     made = [out for stage in lock.values() for out in stage.outs]
     deps = {path: md5 for stage in lock.values() for path, md5 in stage.deps.items()}
     inputs = {path: md5 for path, md5 in deps.items() if not any(_overlap(path, o) for o in made)}
+    modules = modules_of(path for path in made if path.startswith("runs/code/"))
+    same = {path: artifacts.has(path, own) for path, own in inputs.items()}
+    same = {path: own for path, own in same.items() if path not in CODE_FOLDERS}
+    same |= {path: essence_of(path) == own for path, own in modules.items()}
     faults = [
         f"{path} {'changed since the run' if Path(path).exists() else 'is missing'}; "
         "restore it or run `dvc repro`"
-        for path, md5 in inputs.items()
-        if not artifacts.has(path, md5)
+        for path in same
+        if not same[path]
     ]
-    report.add("code", faults, f"{len(inputs)} inputs are those of the run")
+    report.add("code", faults, f"{len(same)} inputs are those of the run")
+
+
+def modules_of(files: Iterable[str]) -> dict[str, str]:
+    """The modules that the stages ran, each with its hash, from the files of the stage ``code``."""
+    modules: dict[str, str] = {}
+    for file in files:
+        try:
+            modules |= json.loads(Path(file).read_text(encoding="utf-8"))["modules"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a damaged out, which is reported as such
+    return modules
+
+
+def essence_of(file: str) -> str | None:
+    """The hash of a module without comments; None where it is no Python any more."""
+    try:
+        return essence_hash(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
 
 
 def check_outs(report: Report, artifacts: Artifacts, lock: Lock) -> None:
@@ -190,7 +216,7 @@ def check_chain(report: Report, artifacts: Artifacts, lock: Lock) -> None:
         f"{stage} was made from another {path}; run `dvc repro`"
         for stage, entry in lock.items()
         for path, md5 in entry.deps.items()
-        if not artifacts.has(path, md5)
+        if path not in CODE_FOLDERS and not artifacts.has(path, md5)
     ]
     report.add("chain", faults, "every stage ran on the outs of the stages before it")
 
@@ -237,11 +263,13 @@ def damaged_objects(artifacts: Artifacts, stage: str, path: str, md5: str) -> tu
     return faults, len(names)
 
 
-def check_metrics(report: Report, rederive: Callable[[Path], None]) -> None:
+def check_metrics(report: Report) -> None:
     """Metrics and plots made again from the predictions, byte for byte."""
+    from dacr.evaluation.evaluate import evaluate
+
     with TemporaryDirectory() as name:
         folder = Path(name)
-        rederive(folder)
+        evaluate(folder)
         again = {p.relative_to(folder): p for p in sorted(folder.rglob("*")) if p.is_file()}
         faults = [
             f"reports/{path} does not follow from the predictions; run `dvc repro -f evaluate`"
