@@ -251,7 +251,7 @@ def lookup(params: dict[str, Any], dotted: str) -> Any:
     """The value of ``a.b.c``; a KeyError where there is none."""
     value: Any = params
     for key in dotted.split("."):
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or key not in value:
             raise KeyError(dotted)
         value = value[key]
     return value

@@ -69,11 +69,9 @@ class Ended:
     failed: dict[str, str]
 
 
-def order_of(task: Task, revision: str) -> Order:
-    experiment = task.experiment
-    return Order(
-        experiment.name, experiment.arguments, experiment.command, experiment.code(revision)
-    )
+def order_of(task: Task) -> Order:
+    own = task.experiment
+    return Order(own.name, own.arguments, own.command, own.code)
 
 
 def sweep(
