@@ -48,7 +48,7 @@ def tiny_benchmark() -> str:
     content = yaml.safe_load((ROOT / "conf/benchmark/idigits_mini.yaml").read_text())
     content["benchmark"] = content["data"]["benchmark"] = "tiny"
     content["data"] |= {"per_pair": 2, "domains": ["handwritten"]}
-    content["data"]["sources"] = {"handwritten": ["handwritten", "embedded"]}
+    content["data"]["sources"] = ["handwritten"]
     content["train"]["epochs"] = 1
     content["memory"]["size"] = 20
     return f"# @package _global_\n{yaml.safe_dump(content)}"

@@ -18,7 +18,8 @@ from rich.console import Console
 
 from dacr.config import load_params
 from dacr.errors import UserError
-from dacr.experiments import repository
+from dacr.experiments import identity as identities
+from dacr.experiments.identity import identity
 from dacr.experiments.plan import (
     Choice,
     Experiment,
@@ -244,7 +245,9 @@ def test_the_study_of_m_has_a_schedule_on_every_benchmark(
     compose(cell.experiments[0].arguments, tmp_path / "params.yaml")
     params = load_params(tmp_path / "params.yaml")
     assert len(params.schedule.sessions) == 3
-    assert sum(params.schedule.domains_by_session()) == len(params.data.domains)
+    each = params.schedule.domains_per_session
+    assert isinstance(each, list)
+    assert sum(each) == len(params.data.domains)
 
 
 @pytest.mark.parametrize("benchmark", ["icifar20", "idigits", MINI, "idigits_cpu", "icifar20_cpu"])
@@ -314,14 +317,13 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_what_is_done_is_not_done_again(paper: Paper, store: Store, tmp_path: Path) -> None:
-    head = repository.head()
     chosen = cells(paper, paper.table("seeds"), MINI, Choice(splits=["nd"], seeds=[1, 2, 3]))
     one, two, three = chosen[0].experiments
-    store.add(record_of(one, code=one.code(head)))
+    store.add(record_of(one, code=one.code))
     store.add(record_of(two, code="other"))
     store.fail(three.name, "it went wrong")
     again = Store(tmp_path / "scratch", tmp_path / "results")  # as another process finds it
-    plan = tasks(paper.table("seeds"), chosen, again, head)
+    plan = tasks(paper.table("seeds"), chosen, again)
     assert [task.changed for task in plan] == [False, True, False]
     assert [task.failure for task in plan] == [None, None, "it went wrong"]
     assert [task.experiment.name for task in to_run(plan, None)] == [three.name]
@@ -359,74 +361,83 @@ def test_time_is_estimated_from_like_experiments() -> None:
     assert estimate(Experiment("idigits", "nd", "der", 9, ()), records) is None
 
 
-def test_code_that_an_experiment_runs_is_its_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = dict.fromkeys(
-        [
-            "conf/config.yaml", "conf/method/der.yaml", "conf/method/ucir.yaml",
-            "conf/benchmark/idigits.yaml", "conf/cpu.yaml",
-            "dacr/learning/losses.py", "dacr/methods/der.py",
-            "dacr/methods/ucir.py", "dacr/methods/ours.py", "dacr/report/table_page.py",
-            "README.md",
-            *(f"dacr/data/sources/{name}.py" for name in ("base", "syn", "svhn", "street")),
-        ],
-        "old",
-    )  # fmt: skip
+@pytest.fixture
+def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the configuration that a test may edit."""
+    for folder in ("conf", "data/schedules"):
+        shutil.copytree(folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
+
+def code_of(method: str, benchmark: str = "idigits", split: str = "nd") -> str:
+    return identity.__wrapped__(benchmark, split, method)
+
+
+def test_the_code_of_an_experiment_is_its_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The method and the sources that are asked for are those of the experiment."""
+    asked = []
+
+    def experiment_identity(method: str, sources: Sequence[str]) -> str:
+        asked.append((method, list(sources)))
+        return str(len(asked))
+
+    monkeypatch.setattr(identities, "experiment_identity", experiment_identity)
+    assert code_of("der") != code_of("der")  # only the answer of the code differs
+    code_of("der_dacr", MINI)
+    embedded = ["handwritten", "street", "blended", "rendered"]
+    digits = ("der", ["mnist", "svhn", "mnist_m", "syn"])
+    assert asked == [digits, digits, ("der_dacr", embedded)]
+
+
+def test_the_configuration_of_an_experiment_is_its_identity(own_conf: Path) -> None:
     def changed_by(file: str, method: str, benchmark: str = "idigits") -> bool:
-        found = []
-        for content in ("old", "new"):
-            monkeypatch.setattr(repository, "blobs", lambda _, c=content: files | {file: c})
-            found.append(repository.code_of("HEAD", benchmark, "nd", method))
-        return found[0] != found[1]
+        before, text = code_of(method, benchmark), (own_conf / file).read_text()
+        (own_conf / file).write_text(f"{text}\n# a comment\n")
+        assert code_of(method, benchmark) == before or file.endswith(".csv")
+        more = "\nmore: 1\n" if file.endswith(".yaml") else "\nMORE = 1\n"
+        (own_conf / file).write_text(text + more)
+        after = code_of(method, benchmark)
+        (own_conf / file).write_text(text)
+        return before != after
 
-    assert changed_by("dacr/learning/losses.py", "der")
-    assert changed_by("dacr/methods/der.py", "der_dacr")
-    assert changed_by("dacr/methods/ours.py", "der_dacr")
-    assert changed_by("conf/method/der.yaml", "der_dacr")  # der_dacr.yaml builds upon it
+    assert changed_by("conf/config.yaml", "der")
+    assert changed_by("conf/plugins/hydra_plugins/dacr_sessions.py", "der")
+    assert changed_by("conf/method/der.yaml", "der")
+    assert changed_by("conf/split/nd.yaml", "der")
     assert changed_by("conf/benchmark/idigits.yaml", "der")
     assert changed_by("conf/cpu.yaml", "der", MINI)  # idigits_mini.yaml builds upon it
     assert not changed_by("conf/cpu.yaml", "der")
-    assert not changed_by("dacr/methods/ours.py", "der")
-    assert not changed_by("dacr/methods/ucir.py", "der")
-    assert not changed_by("dacr/report/table_page.py", "der")
-    assert changed_by("dacr/data/sources/syn.py", "der")
-    assert changed_by("dacr/data/sources/base.py", "der")
-    assert not changed_by("dacr/data/sources/street.py", "der")
-    assert not changed_by("dacr/data/sources/svhn.py", "der", "icifar20")
-    assert changed_by("dacr/data/sources/street.py", "der", MINI)
-    assert not changed_by("README.md", "der")
+    assert not changed_by("conf/method/ucir.yaml", "der")
+    assert not changed_by("conf/benchmark/icifar20.yaml", "der")
+    assert not changed_by("conf/split/nc.yaml", "der")
+    assert not changed_by("conf/paper.yaml", "der")
+    before = code_of("der")
+    (own_conf / "data/schedules/mine.csv").write_text("session,class,domain\n")
+    assert code_of("der") != before
 
 
-@pytest.mark.parametrize(("text", "words"), [("a: [", "cannot be read"), ("", None)])
+@pytest.mark.parametrize(("text", "words"), [("a: [", "cannot be read"), ("", "not hold")])
 def test_a_configuration_that_is_none_is_no_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str | None
+    own_conf: Path, text: str, words: str
 ) -> None:
-    (tmp_path / "conf/method").mkdir(parents=True)
-    (tmp_path / "conf/method/own.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    if words:
-        with pytest.raises(UserError, match=words):
-            repository.method_files("own")
-    else:
-        assert repository.method_files("own") == ["own"]
+    (own_conf / "conf/method/der.yaml").write_text(text)
+    with pytest.raises(UserError, match=words):
+        code_of("der")
 
 
-def test_what_a_source_imports_is_in_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``syn`` reads with ``svhn``, also where a benchmark does not name it."""
-    monkeypatch.setattr(repository, "source_names", lambda _: {"syn"})
-    names = {path.stem for path in repository.source_files("any")}
-    assert names == {"__init__", "base", "origin", "svhn", "syn", "upstream"}
+def test_every_experiment_on_file_is_read_and_marked_as_earlier(paper: Paper) -> None:
+    """Results that were committed under another identity are shown, and said to be older."""
+    for file in sorted(Path("reports/paper").glob("*.json")):
+        table, benchmark = file.stem.split("-")
+        results = results_of(paper, paper.table(table), benchmark, Store(Path("nowhere")))
+        other = {r.name for r in results.all_records if r.code != own_code(r)}
+        assert results.all_records
+        assert {r.name for r in results.all_records} & results.older == other
 
 
-def test_every_file_that_dvc_watches_is_in_the_identity() -> None:
-    """What dvc.yaml lists as code of the measured stages, less what the choice of method adds."""
-    stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
-    listed = set()
-    for name in ("build", "split", "start", "learn", "consolidate"):
-        listed |= set(stages[name].get("do", stages[name])["deps"])
-    code = {d for d in listed if d.startswith("dacr/") and "$" not in d} | {"data/schedules"}
-    code.remove("dacr/data/sources")  # of which an experiment takes its own
-    assert code <= set(repository.EVERY_EXPERIMENT) | {"dacr/sessions/state.py"}
+def own_code(record: Record) -> str:
+    return identity(record.benchmark, record.split, record.method)
 
 
 # -- results ----------------------------------------------------------------------------------
@@ -438,7 +449,7 @@ def fill(
     own = paper.table(table)
     for cell in cells(paper, own, benchmark, Choice(seeds=seeds)):
         for experiment in cell.experiments:
-            store.add(record_of(experiment, experiment.code(repository.head())))
+            store.add(record_of(experiment, experiment.code))
     return results_of(paper, own, benchmark, store)
 
 
@@ -524,7 +535,7 @@ def test_what_others_wrote_is_no_markup(paper: Paper, store: Store) -> None:
     (store.scratch / "failed").mkdir(parents=True)
     (store.scratch / "failed" / name).write_bytes(b"no [/data/x] [type=int] \xff")
     console = Console(record=True, width=200)
-    show_plan(tasks(table, chosen, store, repository.head()), None, 1, console)
+    show_plan(tasks(table, chosen, store), None, 1, console)
     assert "no [/data/x] [type=int] \ufffd" in console.export_text()
 
 
@@ -580,7 +591,7 @@ def test_settings_are_compared_on_the_seeds_that_all_have(paper: Paper, store: S
 
 def test_what_other_code_measured_is_said(paper: Paper, store: Store) -> None:
     own = Experiment("icifar20", "nd", "der", 1, (("train.threads", "1"),))
-    code = own.code(repository.head())
+    code = own.code
     store.add(record_of(own, code))
     store.add(record_of(replace(own, seed=2), "0ther"))
     results = results_of(paper, paper.table("main"), "icifar20", store)
@@ -615,7 +626,7 @@ def test_a_grids_own_value_is_known_for_the_committed_configuration_alone(
     results = results_of(paper, table, MINI, store)
     assert [results.number(key, "ncd", FINAL).seeds for key in ("20", "50")] == [1, 0]
     chosen = cells(paper, table, MINI, Choice(seeds=[1]))[:2]
-    planned = tasks(table, chosen, store, repository.head())
+    planned = tasks(table, chosen, store)
     assert [task.record is None for task in planned] == [False, True]  # the plan knows the same
 
 

@@ -18,27 +18,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dacr.data.session_table import read_session
 from dacr.errors import UserError
-from dacr.experiments import ray_engine
+from dacr.experiments import node, ray_engine
 from dacr.experiments.engine import Project
-from dacr.experiments.ray_engine import (
-    FreeClone,
-    RayEngine,
-    address_of,
-    finished,
-    perform_on_node,
-    slots,
-    unpacked,
-)
+from dacr.experiments.node import finished, perform_on_node, start_worker, unpacked
+from dacr.experiments.ray_engine import RayEngine, address_of, slots
 from dacr.experiments.records import Record
 from dacr.experiments.sweep import adopt
 from dacr.experiments.tables import Needs
-from dacr.experiments.worker import Order, Outcome
+from dacr.experiments.worker import OUTCOME, Order, Outcome, free_clone
 from tests.paper_project import environment, run, tiny_project
 
 EPOCHS = 3
@@ -243,7 +235,7 @@ def test_an_interrupt_says_how_to_go_on(swept: Swept) -> None:
 
 def test_the_retry_goes_on_where_the_killed_one_was(nodes: Nodes, swept: Swept) -> None:
     log = (nodes.project / f".dacr/paper/logs/{record(nodes).name}.log").read_text()
-    for stage in ("fetch@handwritten", "build", "split", "start"):
+    for stage in ("fetch@handwritten", "build", "schedule", "split@01", "start"):
         assert f"Running stage '{stage}'" not in log
     for stage in ("learn@01", "consolidate@01", "evaluate", "report"):
         assert f"Running stage '{stage}'" in log
@@ -273,7 +265,7 @@ def test_the_experiment_comes_home(nodes: Nodes, swept: Swept) -> None:
     name = record(nodes).name
     assert name in run(nodes.project, "dvc", "exp", "list")
     run(nodes.project, "dvc", "exp", "apply", name)
-    assert (nodes.project / "runs/01/predictions.parquet").exists()  # from the shared cache
+    assert (nodes.project / "runs/01/results/predictions.parquet").exists()  # from the shared cache
     run(nodes.project, "git", "checkout", "--quiet", "--force", "HEAD")
 
 
@@ -290,9 +282,9 @@ count = pathlib.Path({count!r})
 count.write_text(count.read_text() + "x" if count.exists() else "x")
 if len(count.read_text()) < {enough}:
     os.kill(os.getpid(), 9)
-own = pathlib.Path(sys.argv[1])
-own.with_suffix(".bundle").touch()
-own.with_suffix(".outcome").write_text(json.dumps({{"record": None, "error": "the end"}}))
+place = json.loads(sys.stdin.readline())["place"]
+outcome = {{"name": "dies", "record": None, "error": "the end"}}
+pathlib.Path(place["outcome"]).write_text(json.dumps(outcome))
 """
 
 
@@ -351,31 +343,31 @@ def test_experiments_fit_into_nodes_one_by_one() -> None:
 
 
 def test_a_clone_is_used_by_one_and_found_again(tmp_path: Path) -> None:
-    with FreeClone(tmp_path, "a") as (first, _), FreeClone(tmp_path, "b") as (second, _):
+    with free_clone(tmp_path, "a") as (first, _), free_clone(tmp_path, "b") as (second, _):
         assert first != second
         (first / ".git").mkdir(parents=True)
         (first / ".git/dacr-experiment").write_text("a")
-    with FreeClone(tmp_path, "a") as (again, _):
+    with free_clone(tmp_path, "a") as (again, _):
         assert again == first
-    with FreeClone(tmp_path, "c") as (other, _), FreeClone(tmp_path, "d") as (last, _):
+    with free_clone(tmp_path, "c") as (other, _), free_clone(tmp_path, "d") as (last, _):
         assert other == second  # and not the one that "a" may come back to
         assert last == first
 
 
 def test_a_clone_is_waited_for_while_its_killed_experiment_ends(tmp_path: Path) -> None:
-    with FreeClone(tmp_path, "a") as (clone, lock):
+    with free_clone(tmp_path, "a") as (clone, lock):
         (clone / ".git").mkdir(parents=True)
         (clone / ".git/dacr-experiment").write_text("a")
         dying = subprocess.Popen(["sleep", "1"], pass_fds=(lock.fileno(),))
-    with FreeClone(tmp_path, "a") as (again, _):
+    with free_clone(tmp_path, "a") as (again, _):
         assert again == clone
         assert dying.wait(timeout=60) == 0
 
 
 def test_an_experiment_leaves_no_process_behind(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/child; kill -9 $$"
-    with open(tmp_path / "lock", "w") as lock:
-        assert finished(["bash", "-c", script], tmp_path, tmp_path / "said", lock) == -9
+    worker = start_worker("", tmp_path, tmp_path / "log", command=["bash", "-c", script])
+    assert finished(worker) == -9
     child = int((tmp_path / "child").read_text())
     wait_for(lambda: gone(child))
 
@@ -394,12 +386,12 @@ def test_a_half_unpacked_project_is_unpacked_again(tmp_path: Path) -> None:
 
 def test_a_node_needs_no_copy_of_the_project(tmp_path: Path) -> None:
     cloudpickle = pytest.importorskip("ray.cloudpickle")
-    cloudpickle.register_pickle_by_value(ray_engine)
+    cloudpickle.register_pickle_by_value(node)
     try:
         task = tmp_path / "task"
-        task.write_bytes(cloudpickle.dumps(ray_engine.perform_on_node))
+        task.write_bytes(cloudpickle.dumps(perform_on_node))
     finally:
-        cloudpickle.unregister_pickle_by_value(ray_engine)
+        cloudpickle.unregister_pickle_by_value(node)
     script = (
         "import sys, pathlib; sys.modules['dacr'] = None; import ray.cloudpickle as pickle; "
         f"print(pickle.loads(pathlib.Path({str(task)!r}).read_bytes()).__name__)"
@@ -425,14 +417,14 @@ def test_ray_is_imported_by_nobody_who_does_not_ask_for_it(tmp_path: Path) -> No
 
 def on_a_node(
     project: Path, temporary: Path, order: Order, patch: pytest.MonkeyPatch, push: str = ""
-) -> tuple[dict[str, Any], bytes, str]:
+) -> tuple[Outcome, str]:
     """The experiment on a machine that sees nothing of the project but a bundle and the remotes."""
     temporary.mkdir(exist_ok=True)
     patch.setattr(tempfile, "tempdir", str(temporary))
     revision = run(project, "git", "rev-parse", "HEAD").strip()
     bundle = ray_engine.project_bundle(project)
-    text, commit, log = perform_on_node(asdict(order), bundle, revision, "/nowhere/cache", push)
-    return json.loads(text), commit, log
+    text, log = perform_on_node(asdict(order), bundle, revision, "/nowhere/cache", push)
+    return OUTCOME.validate_json(text), log
 
 
 def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,33 +438,33 @@ def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.Monke
     order = Order("away", ["benchmark=tiny", "split=one", "method=replay"], "dvc exp run …", "")
 
     team = address_of("team", project)
-    outcome, commit, log = on_a_node(project, tmp_path / "one", order, monkeypatch, team)
-    assert outcome["error"] is None, log
+    outcome, log = on_a_node(project, tmp_path / "one", order, monkeypatch, team)
+    assert outcome.error is None, log
     assert "Running stage 'learn@01'" in log
 
     run(tmp_path, "git", "clone", "--quiet", "--branch", "main", "team.git", "colleague")
     run(tmp_path / "colleague", "dvc", "exp", "pull", "origin", "away")
     run(tmp_path / "colleague", "dvc", "exp", "apply", "away")
-    assert (tmp_path / "colleague/runs/01/predictions.parquet").exists()
+    assert (tmp_path / "colleague/runs/01/results/predictions.parquet").exists()
 
     monkeypatch.chdir(project)
-    adopt(Outcome(order.name, bundle=commit), tmp_path)
+    adopt(outcome, tmp_path)
     assert "Checkout failed" in run(project, "dvc", "exp", "apply", "away", code=255)
-    assert not (project / "runs/01/predictions.parquet").exists()
+    assert not (project / "runs/01/results/predictions.parquet").exists()
     run(project, "dvc", "pull")
-    assert (project / "runs/01/predictions.parquet").exists()
+    assert (project / "runs/01/results/predictions.parquet").exists()
     run(project, "git", "checkout", "--quiet", "--force", "HEAD")
 
-    again, _, log = on_a_node(project, tmp_path / "two", order, monkeypatch)
-    assert again["error"] is None, log
+    again, log = on_a_node(project, tmp_path / "two", order, monkeypatch)
+    assert again.error is None, log
     assert "Running stage 'learn@01'" not in log, "another node has done it"
-    assert again["record"]["metrics"] == outcome["record"]["metrics"]
+    assert again.record.metrics == outcome.record.metrics
 
     shutil.rmtree(tmp_path / "remote")
     (tmp_path / "remote").write_text("no folder")
-    third, _, log = on_a_node(project, tmp_path / "one", order, monkeypatch)
-    assert third["record"] is None
-    assert "remote" in third["error"], log
+    third, log = on_a_node(project, tmp_path / "one", order, monkeypatch)
+    assert third.record is None
+    assert "remote" in third.error, log
 
 
 def test_a_cache_at_the_same_path_is_not_the_same_cache(tmp_path: Path) -> None:

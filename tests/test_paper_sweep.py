@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dacr.errors import UserError
-from dacr.experiments.engine import following, stop
+from dacr.experiments import engine as engines
+from dacr.experiments.engine import LocalEngine, Project
+from dacr.experiments.node import start_worker, stop
 from dacr.experiments.plan import Experiment
 from dacr.experiments.records import Store
-from dacr.experiments.repository import git
 from dacr.experiments.sweep import Ended, adopt, keep, only_sweep, sweep
-from dacr.experiments.worker import LAST, Order, Outcome, error_line
+from dacr.experiments.worker import BEGUN, Order, Outcome, error_line, free_clone
+from dacr.runtime.git import git
 from tests.paper_project import environment, run, tiny_project
 from tests.paper_records import record_of
 
@@ -74,7 +77,7 @@ def test_an_experiment_comes_home(project: Path, swept: str) -> None:
     assert GOOD in run(project, "dvc", "exp", "list")
     assert BAD not in run(project, "dvc", "exp", "list")
     run(project, "dvc", "exp", "apply", GOOD)
-    assert (project / "runs/01/predictions.parquet").exists()  # from the shared cache
+    assert (project / "runs/01/results/predictions.parquet").exists()  # from the shared cache
     run(project, "git", "checkout", "--quiet", "--force", "HEAD")
 
 
@@ -230,18 +233,62 @@ def test_a_full_disk_ends_the_sweep(tmp_path: Path) -> None:
     assert store.failure("a") == "it is wrong"
 
 
-def test_an_interrupted_experiment_goes_on_where_its_checkpoints_are(tmp_path: Path) -> None:
-    clones = [tmp_path / name for name in ("one", "two", "three")]
-    for clone in clones:
-        (clone / ".git").mkdir(parents=True)
-    (clones[0] / ".git" / LAST).write_text("b")
-    (clones[1] / ".git" / LAST).write_text("a")
-    waiting = deque(Order(name, [], "", "") for name in ("a", "b", "c"))
-    chosen = [
-        following(waiting, clone, set(clones) - {clone}).name
-        for clone in (clones[2], clones[0], clones[1])
-    ]
-    assert chosen == ["c", "b", "a"]
+def test_an_interrupted_experiment_goes_on_where_its_checkpoints_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted ones are started first, and each takes the clone that it was in."""
+    for clone, name in (("0000", "b"), ("0001", "a")):
+        (tmp_path / "clones" / clone / ".git").mkdir(parents=True)
+        (tmp_path / "clones" / clone / ".git" / BEGUN).write_text(name)
+        (tmp_path / "clones" / f"{clone}.lock").touch()
+    started: list[tuple[str, str]] = []
+
+    def start_worker(job: str, *_: object) -> subprocess.Popen[bytes]:
+        name = json.loads(job)["order"]["name"]
+        with free_clone(tmp_path, name) as (clone, _):
+            started.append((name, clone.name))
+            (clone / ".git" / BEGUN).unlink(missing_ok=True)
+        Path(json.loads(job)["place"]["outcome"]).write_text(json.dumps({"name": name}))
+        return subprocess.Popen(["true"], start_new_session=True)
+
+    monkeypatch.setattr(engines, "start_worker", start_worker)
+    engine = LocalEngine(Project(tmp_path, "", tmp_path, tmp_path), 1, 0)
+    ended = [o.name for o in engine.run([Order(name, [], "", "") for name in ("c", "a", "b")])]
+    assert started == [("a", "0001"), ("b", "0000"), ("c", "0000")]
+    assert ended == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("how", ["the worker is killed", "the engine is gone"])
+def test_a_worker_never_leaves_its_children(tmp_path: Path, how: str) -> None:
+    script = (
+        "import os, subprocess, sys, time\nfrom dacr.experiments.worker import end_together\n"
+        "sys.stdin.buffer.readline()\nend_together()\nchild = subprocess.Popen(['sleep', '300'])\n"
+        "print(child.pid, flush=True)\ntime.sleep(300)\n"
+    )
+    log = tmp_path / "log"
+    worker = start_worker("", Path.cwd(), log, command=[sys.executable, "-c", script])
+    wait_for(lambda: log.read_text().endswith("\n"))
+    child = Path("/proc") / log.read_text().strip()
+    assert child.exists()
+    if how == "the worker is killed":
+        worker.kill()
+    else:
+        assert worker.stdin
+        worker.stdin.close()
+    worker.wait()
+    wait_for(lambda: not child.exists() or ") Z " in (child / "stat").read_text())
+
+
+def test_a_worker_that_leaves_no_result_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["bash", "-c", "echo for this reason; kill -9 $$"]
+    start = partial(engines.start_worker, command=command)
+    monkeypatch.setattr(engines, "start_worker", start)
+    with only_sweep(tmp_path) as lock:
+        engine = LocalEngine(Project(tmp_path, "", tmp_path, tmp_path), 2, lock)
+        (outcome,) = engine.run([Order("a", [], "", "")])
+    assert outcome == Outcome("a", error="its process ended without a result: for this reason")
 
 
 def test_a_commit_that_cannot_come_home_stops_nobody(

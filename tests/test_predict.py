@@ -27,33 +27,36 @@ from dacr.data.benchmark import Benchmark
 from dacr.data.packing import pack_image
 from dacr.errors import UserError
 from dacr.experiments.reading import open_experiment
-from dacr.experiments.trained import TrainedRun, open_run
-from dacr.sessions.predict import Predictor
+from dacr.experiments.trained import open_run
+from dacr.sessions.predict import Predictor, TrainedRun
 from tests import tiny_pipeline
 from tests.experiment_project import call, dacr, put_under_dvc, refusal, run, save
 
 SESSION_PARAMS = ["seed", "method", "options", "augmentation", "model", "mixture"]
-KEPT = ["state.json", "state.safetensors", "extractors", "memory.csv", "predictions.parquet"]
 
 
 def stages(keys: list[str]) -> dict[str, object]:
     """The part of the pipeline's dvc.yaml that a run is found by."""
+    table, summary = "data/split/session-${item}.csv", "data/benchmark/benchmark.json"
     learn = {"cmd": "true", "params": [*SESSION_PARAMS, "train"], "outs": ["runs/${item}/learned"]}
-    outs = [f"runs/${{item}}/{name}" for name in KEPT]
     consolidate = {
         "cmd": "true",
         "params": [*SESSION_PARAMS, "reduction", "memory.size", "memory.strategy"],
-        "deps": ["data/benchmark"],
-        "outs": outs,
+        "deps": [table],
+        "outs": ["runs/${item}/state", "runs/${item}/results"],
     }
     packed = [
         f"data/benchmark/{name}" for name in ("benchmark.json", "index.parquet", "images.npy")
     ]
+    schedule = {"cmd": "true", "params": ["schedule"], "outs": ["data/split/schedule.csv"]}
+    split = {"cmd": "true", "deps": [summary], "outs": [table]}
     return {
         "build": {"cmd": "true", "params": ["data"], "outs": packed},
-        "split": {"cmd": "true", "params": ["schedule"], "outs": ["data/split"]},
+        "schedule": schedule,
+        "split": {"foreach": keys, "do": split},
         "learn": {"foreach": keys, "do": learn},
         "consolidate": {"foreach": keys, "do": consolidate},
+        "report": {"cmd": "true", "deps": ["data/benchmark"]},
     }
 
 
@@ -67,7 +70,7 @@ def train(folder: Path, *overrides: str) -> str:
 
 
 def last_predictions(folder: Path, key: str) -> pd.DataFrame:
-    table = pd.read_parquet(folder / f"runs/{key}/predictions.parquet")
+    table = pd.read_parquet(folder / f"runs/{key}/results/predictions.parquet")
     return table[table["session"] == table["session"].max()].set_index("id")
 
 
@@ -152,7 +155,7 @@ def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: P
     blocks = [block / block.norm(dim=1, keepdim=True) for block in features.chunk(2, dim=1)]
     unit = torch.cat(blocks, 1) / 2**0.5
     assert min(len(means) for means in head.components()) > 1
-    memory = pd.read_csv(project / "runs/02/memory.csv")
+    memory = pd.read_csv(project / "runs/02/state/memory.csv")
     written = last_predictions(project, "02")["confidence"]
     told = predictor(images)
     np.testing.assert_allclose([p.confidence for p in told], written, atol=2e-6)
@@ -172,7 +175,7 @@ def test_the_confidence_of_a_mixture_is_its_posterior(project: Path, tmp_path: P
 def test_an_exemplar_is_nearest_to_itself_and_is_saved_as_it_is(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    memory = pd.read_csv(project / "runs/02/memory.csv")
+    memory = pd.read_csv(project / "runs/02/state/memory.csv")
     write_pngs(project, memory["id"].tolist(), tmp_path / "memory")
     saved = tmp_path / "new" / "saved"
     call(
@@ -217,8 +220,8 @@ def test_saved_exemplars_replace_nothing(project: Path, tmp_path: Path) -> None:
 
 def test_weights_that_are_no_numbers_are_refused(project: Path, tmp_path: Path) -> None:
     own = open_in(project, "runs/02", tmp_path)
-    folder = tmp_path / "02"
-    shutil.copytree(own.folder, folder)
+    folder = tmp_path / "02/state"
+    shutil.copytree(own.state, folder)
     file = next((folder / "extractors").iterdir())
     weights = load_file(file)
     save_file(
@@ -229,7 +232,7 @@ def test_weights_that_are_no_numbers_are_refused(project: Path, tmp_path: Path) 
         file,
     )
     with pytest.raises(UserError, match="are not all numbers"):
-        Predictor(replace(own, folder=folder), 0)
+        Predictor(replace(own, state=folder), 0)
 
 
 def test_changed_parameters_are_told_and_the_runs_own_are_used(
@@ -240,7 +243,7 @@ def test_changed_parameters_are_told_and_the_runs_own_are_used(
     whole = file.read_text()
     params = yaml.safe_load(whole)
     params["augmentation"]["mean"] = [0.9, 0.1, 0.9]
-    params |= {"method": "replay", "code": ["replay"] * 3, "options": {}}
+    params |= {"method": "replay", "options": {}}
     file.write_text(yaml.safe_dump(params))
     try:
         call(project, "predict", "workspace", "pngs", "--csv")
@@ -301,7 +304,7 @@ def test_small_numbers_as_dvc_writes_them_are_no_change(
 def test_a_run_that_is_not_the_locked_one_is_refused(
     project: Path, tmp_path: Path, part: str
 ) -> None:
-    file = project / "runs/02" / part
+    file = project / "runs/02/state" / part
     whole = file.read_bytes()
     elsewhere = project / "kept/02"
     with changed(file, whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:]):
@@ -310,7 +313,7 @@ def test_a_run_that_is_not_the_locked_one_is_refused(
             with pytest.raises(UserError, match=r"is not the one that dvc\.lock"):
                 open_in(project, name, tmp_path)
     try:
-        with pytest.raises(UserError, match=r"kept/02/.* is not the one that dvc\.lock"):
+        with pytest.raises(UserError, match=r"kept/02/state is not the one that dvc\.lock"):
             open_in(project, "kept/02", tmp_path)
     finally:
         shutil.rmtree(elsewhere.parent)
@@ -321,28 +324,50 @@ def open_in(project: Path, name: str, scratch: Path) -> TrainedRun:
         return open_run(name, scratch, True)
 
 
-def test_a_run_without_its_extractors_is_refused(project: Path, tmp_path: Path) -> None:
-    folder = project / "runs/02/extractors"
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("state/extractors", r"runs/02/state is not the one that dvc\.lock"), ("state", "missing")],
+)
+def test_a_run_without_a_part_is_refused(
+    project: Path, tmp_path: Path, part: str, said: str
+) -> None:
+    folder = project / "runs/02" / part
     folder.rename(tmp_path / "away")
     try:
-        with pytest.raises(UserError, match="runs/02/extractors is missing"):
-            open_in(project, "runs/02", tmp_path)
+        with pytest.raises(UserError, match=said):
+            open_in(project, "workspace", tmp_path)
     finally:
         (tmp_path / "away").rename(folder)
 
 
-@pytest.mark.parametrize("part", ["benchmark.json", "dvc.lock"])
+def test_a_session_without_its_state_is_refused(project: Path, tmp_path: Path) -> None:
+    (project / "runs/03").mkdir()
+    try:
+        with pytest.raises(UserError, match=r"runs/03 is no trained run: it has no state/state"):
+            open_in(project, "runs/03", tmp_path)
+    finally:
+        (project / "runs/03").rmdir()
+
+
+@pytest.mark.parametrize(
+    "rebuilt", [[], ["build"], ["split@02"]], ids=["by hand", "by build", "by split"]
+)
 def test_a_benchmark_that_was_built_anew_is_refused(
-    project: Path, tmp_path: Path, part: str
+    project: Path, tmp_path: Path, rebuilt: list[str]
 ) -> None:
-    """By hand, or by DVC, which then locks what it built."""
-    summary = project / "data/benchmark/benchmark.json"
+    """By hand, or by stages of DVC, which then locks what it built."""
+    summary, lock = project / "data/benchmark/benchmark.json", project / "dvc.lock"
+    other = summary.read_bytes().replace(b'"a"', b'"z"')
+    old, new = (hashlib.md5(text).hexdigest() for text in (summary.read_bytes(), other))
+    locked = yaml.safe_load(lock.read_text())
+    for name in rebuilt:
+        entry = locked["stages"][name]
+        for own in (*entry.get("deps", []), *entry["outs"]):
+            if own["path"].endswith(".csv"):
+                own["md5"] = "0" * 32  # the session's table names other pixels
+            own["md5"] = own["md5"].replace(old, new)
     with ExitStack() as stack:
-        other = summary.read_bytes().replace(b'"a"', b'"z"')
-        if part == "dvc.lock":
-            old, new = (hashlib.md5(text).hexdigest() for text in (summary.read_bytes(), other))
-            lock = (project / part).read_text().replace(old, new)
-            stack.enter_context(changed(project / part, lock.encode()))
+        stack.enter_context(changed(lock, yaml.safe_dump(locked).encode()))
         stack.enter_context(changed(summary, other))
         for name in ("runs/02", "workspace"):
             with pytest.raises(UserError, match=f"is not the benchmark that {name} was trained"):
@@ -370,7 +395,7 @@ def test_a_remote_without_credentials_is_one_line(
         files = open_experiment("replay")
     monkeypatch.setattr(files._fs, "get", refuse)
     with pytest.raises(UserError, match=r"cannot be read \(Unable to locate credentials\)"):
-        files.bring("runs/02/state.json", tmp_path)
+        files.bring("runs/02/state/state.json", tmp_path)
 
 
 def test_an_experiment_is_pulled_from_a_remote(

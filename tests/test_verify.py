@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dacr import verification
 from dacr.errors import UserError
-from stages.evaluate import evaluate
+from dacr.experiments import verification
 from tests.tiny_project import commit, make_project, make_repository, run
 
 
@@ -32,7 +31,7 @@ def project(finished, tmp_path):
 def verify(folder, ok):
     """What is wrong and what is right, line by line; in this process, which has torch loaded."""
     with chdir(folder):
-        report = verification.verify(evaluate)
+        report = verification.verify()
     assert report.ok == ok, report.lines
     faults = [f"{subject} {text}" for subject, text, fault in report.lines if fault]
     good = [f"{subject} {text}" for subject, text, fault in report.lines if not fault]
@@ -42,11 +41,11 @@ def verify(folder, ok):
 def test_the_command_says_it_and_its_exit_code_too(project):
     output = run(project, "python", "-m", "dacr", "verify")
     assert output.splitlines()[-1] == "verified"
-    (project / "runs/01/memory.csv").unlink()
+    (project / "runs/01/state/memory.csv").unlink()
     output = run(project, "python", "-m", "dacr", "verify", ok=False)
     assert output.splitlines()[-1] == "NOT verified: 1 fault"
     (line,) = (line for line in output.splitlines() if line.startswith("FAULT"))
-    assert "runs/01/memory.csv of consolidate@01 is missing" in line
+    assert "runs/01/state/memory.csv of consolidate@01 is missing" in line
 
 
 def silently(path: Path, content: bytes) -> None:
@@ -68,7 +67,7 @@ def test_a_whole_run_is_the_committed_one(project):
     assert faults == []
     subjects = [line.split()[0] for line in good]
     assert subjects == ["run", "code", "workspace", "cache", "chain", "metrics", "reference"]
-    assert "10 of 10 stages" in good[0]
+    assert "14 of 14 stages" in good[0]
     assert "equal to the committed run" in good[-1]
 
 
@@ -87,7 +86,7 @@ def test_half_a_run_names_the_first_stage_that_is_missing(project):
         del lock["stages"][name]
     (project / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
     faults, good = verify(project, ok=False)
-    assert "7 of 10 stages are recorded, consolidate@02 is not" in faults[0]
+    assert "11 of 14 stages are recorded, consolidate@02 is not" in faults[0]
     assert not any(line.startswith("metrics") for line in good), "nothing to derive them from"
 
 
@@ -95,7 +94,7 @@ def test_half_a_run_names_the_first_stage_that_is_missing(project):
     ("file", "said"),
     [
         ("runs/01/learned/extractors/01.safetensors", "of learn@01 is not what the run made"),
-        ("runs/02/predictions.parquet", "of consolidate@02 is not what the run made"),
+        ("runs/02/results/predictions.parquet", "of consolidate@02 is not what the run made"),
         ("data/benchmark/images.npy", "of build is not what the run made"),
         ("reports/plots/confusion.csv", "of evaluate is not what the run made; `git restore"),
     ],
@@ -108,19 +107,23 @@ def test_one_bit_that_dvc_does_not_see_is_named(project, file, said):
 
 def test_files_that_are_missing_or_do_not_belong_are_named(project):
     (project / "runs/01/learned/losses.json").unlink()
-    (project / "data/split/session-03.csv").write_text("id,label,domain,part\n")
+    (project / "runs/01/results/more.csv").write_text("id\n")
     faults, _ = verify(project, ok=False)
     assert any("runs/01/learned/losses.json of learn@01 is missing" in line for line in faults)
-    assert any("data/split/session-03.csv of split does not belong" in line for line in faults)
+    stray = "runs/01/results/more.csv of consolidate@01 does not belong"
+    assert any(stray in line for line in faults)
 
 
 def test_a_damaged_cache_is_named_while_the_workspace_is_whole(project):
     lock = yaml.safe_load((project / "dvc.lock").read_text())["stages"]
-    (out,) = (o for o in lock["consolidate@01"]["outs"] if o["path"] == "runs/01/memory.csv")
-    flip(project / ".dvc/cache/files/md5" / out["md5"][:2] / out["md5"][2:])
+    cache = project / ".dvc/cache/files/md5"
+    (out,) = (o for o in lock["consolidate@01"]["outs"] if o["path"] == "runs/01/state")
+    listed = json.loads((cache / out["md5"][:2] / out["md5"][2:]).read_text())
+    (file,) = (row["md5"] for row in listed if row["relpath"] == "memory.csv")
+    flip(cache / file[:2] / file[2:])
     faults, good = verify(project, ok=False)
     assert len(faults) == 1
-    assert "runs/01/memory.csv of consolidate@01 is damaged in the cache" in faults[0]
+    assert "runs/01/state/memory.csv of consolidate@01 is damaged in the cache" in faults[0]
     assert any(line.startswith("workspace") for line in good)
 
 
@@ -141,10 +144,20 @@ def test_changed_parameters_and_code_are_named(project):
     params["train"]["lr"] = 0.06
     (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     code = project / "dacr/evaluation/metrics.py"
-    code.write_text(code.read_text() + "\n# another line\n")
+    code.write_text(code.read_text() + "\nANOTHER = 1\n")
     faults, _ = verify(project, ok=False)
     assert any("params.yaml changed since the run (train.lr)" in line for line in faults)
-    assert any("dacr/evaluation changed since the run" in line for line in faults)
+    assert any("dacr/evaluation/metrics.py changed since the run" in line for line in faults)
+
+
+def test_a_comment_makes_no_other_run(project):
+    code = project / "dacr/evaluation/metrics.py"
+    code.write_text(code.read_text() + "\n# another line\n")
+    faults, _ = verify(project, ok=True)
+    assert faults == []
+    code.unlink()
+    faults, _ = verify(project, ok=False)
+    assert any("dacr/evaluation/metrics.py is missing" in line for line in faults)
 
 
 def rewrite_lock(project, change):
@@ -180,4 +193,4 @@ def test_the_first_difference_to_the_committed_run_is_named(project):
 def test_a_damaged_lock_is_one_line(project):
     (project / "dvc.lock").write_text("schema: '2.0'\nstages: [")
     with chdir(project), pytest.raises(UserError, match=r"dvc\.lock|dvc\.yaml"):
-        verification.verify(evaluate)
+        verification.verify()

@@ -97,12 +97,12 @@ def _words(text: str | None, option: str) -> list[str]:
 def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
     from dacr.experiments.plan import cells, tasks
     from dacr.experiments.records import Store
-    from dacr.experiments.repository import head, uncommitted
+    from dacr.experiments.repository import uncommitted
     from dacr.report.table_terminal import show_plan
 
     table = paper.table(arguments.table)
     chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
-    show_plan(tasks(table, chosen, Store(), head()), arguments.redo, arguments.jobs, console)
+    show_plan(tasks(table, chosen, Store()), arguments.redo, arguments.jobs, console)
     if changed := uncommitted():
         console.print(f"Before a run commit {', '.join(changed[:3])}: it uses what is committed.")
 
@@ -121,7 +121,7 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
     revision = head()
     with only_sweep() as lock:
         store = Store()
-        planned = tasks(table, chosen, store, revision)
+        planned = tasks(table, chosen, store)
         waiting = to_run(planned, arguments.redo)
         failed: dict[str, str] = {}
         if not waiting:
@@ -130,7 +130,7 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
             engine = _engine(paper, arguments, revision, lock)
             console.print(summary(planned, arguments.redo, engine.jobs))
             console.print(f"What they say meanwhile is in {SCRATCH}/logs.")
-            orders = [order_of(task, revision) for task in waiting]
+            orders = [order_of(task) for task in waiting]
             failed = sweep(engine, orders, store, Narrator(len(orders), console)).failed
     _show(paper, table.name, arguments.benchmark, console)
     if failed:

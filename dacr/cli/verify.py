@@ -17,10 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from dacr.evaluation.evaluate import evaluate
     from dacr.experiments.verification import verify
 
-    report = verify(evaluate)
+    report = verify()
     for subject, text, fault in report.lines:
         print(f"{'FAULT' if fault else 'ok':<6}{subject:<11}{text}")
     faults = sum(fault for _, _, fault in report.lines)

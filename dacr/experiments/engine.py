@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -13,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dacr.experiments.worker import LAST, Order, Outcome, Workplace, read_outcome, write_order
+from dacr.experiments.node import no_result, start_worker, stop
+from dacr.experiments.worker import JOB, OUTCOME, Job, Order, Outcome, Workplace, interrupted
 
 PAUSE = 0.2  # seconds between two looks at the workers
-PATIENCE = 10.0  # seconds that a stopped worker has to end
 
 
 class Engine(Protocol):
@@ -32,38 +30,19 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Project:
-    """What every workplace of a sweep has in common."""
+    """What all experiments of a sweep have in common."""
 
     root: Path
     revision: str
     cache: Path
     scratch: Path
 
-    def place(self, clone: Path, name: str, variables: dict[str, str]) -> Workplace:
-        return Workplace(
-            clone=str(clone),
-            source=str(self.root),
-            revision=self.revision,
-            cache=str(self.cache),
-            shared=True,
-            downloads=str(self.root / ".dacr/downloads"),
-            log=str(self.scratch / "logs" / f"{name}.log"),
-            environment=variables,
-        )
-
-
-@dataclass
-class _Running:
-    process: subprocess.Popen[bytes]
-    clone: Path
-    order: Order
-    paper: Path
-    complaints: Path
-    """What the worker itself prints: nothing, if all is well."""
+    def log(self, experiment: str) -> Path:
+        return self.scratch / "logs" / f"{experiment}.log"
 
 
 class LocalEngine:
-    """``jobs`` processes on this machine, each in a clone under ``.dacr/paper/clones``."""
+    """``jobs`` processes on this machine, in clones under ``.dacr/paper/clones``."""
 
     def __init__(self, project: Project, jobs: int, lock: int) -> None:
         """``lock`` is the descriptor of the sweep's lock: a worker that outlives us holds it."""
@@ -74,56 +53,50 @@ class LocalEngine:
         return self._jobs
 
     def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]:
-        waiting = deque(orders)
-        clones = [self.project.scratch / f"clones/{i + 1}" for i in range(self._jobs)]
-        free = list(clones)
-        running: list[_Running] = []
+        begun = interrupted(self.project.scratch)
+        # Those first that were interrupted: another would take the clone with their checkpoints.
+        waiting = deque(sorted(orders, key=lambda order: order.name not in begun.values()))
+        running: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
         try:
             while waiting or running:
-                while waiting and free:
-                    clone = free.pop(0)
-                    order = following(waiting, clone, set(clones) - {clone})
-                    running.append(self._start(order, clone, clones.index(clone)))
-                ended = [one for one in running if one.process.poll() is not None]
-                for one in ended:
-                    running.remove(one)
-                    free.append(one.clone)
-                    yield _outcome(one)
+                for slot in range(self._jobs):
+                    if waiting and slot not in running:
+                        running[slot] = self._start(waiting.popleft(), slot)
+                ended = [slot for slot, (own, _) in running.items() if own.poll() is not None]
+                for slot in ended:
+                    yield _outcome(*running.pop(slot))
                 if not ended:
                     time.sleep(PAUSE)
         finally:
-            stop([one.process for one in running])
+            stop([process for process, _ in running.values()])
 
-    def _start(self, order: Order, clone: Path, number: int) -> _Running:
-        paper = self.project.scratch / "orders" / f"{order.name}.json"
-        place = self.project.place(clone, order.name, gpu(number))
-        paper.with_suffix(".outcome").unlink(missing_ok=True)
-        write_order(paper, order, place)
-        Path(place.log).parent.mkdir(parents=True, exist_ok=True)
-        said = Path(f"{place.log}.worker")
-        with open(said, "wb") as complaints:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "dacr.experiments.worker", str(paper), str(os.getpid())],
-                cwd=self.project.root, stdin=subprocess.DEVNULL, stdout=complaints,
-                stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(self._lock,),
-            )  # fmt: skip
-        return _Running(process, clone, order, paper, said)
-
-
-def following(waiting: deque[Order], clone: Path, others: set[Path]) -> Order:
-    """The experiment that was interrupted in this clone, else the next that was in no other."""
-    own, taken = _last(clone), {_last(other) for other in others}
-    chosen = next((order for order in waiting if order.name == own), None)
-    chosen = chosen or next((order for order in waiting if order.name not in taken), waiting[0])
-    waiting.remove(chosen)
-    return chosen
+    def _start(self, order: Order, slot: int) -> tuple[subprocess.Popen[bytes], Job]:
+        project = self.project
+        place = Workplace(
+            base=project.scratch,
+            source=str(project.root),
+            revision=project.revision,
+            cache=project.cache,
+            shared=True,
+            downloads=project.root / ".dacr/downloads",
+            log=project.log(order.name),
+            outcome=project.scratch / f"{order.name}.outcome",
+            environment=gpu(slot),
+        )
+        place.outcome.unlink(missing_ok=True)
+        job = Job(order, place)
+        words = JOB.dump_json(job).decode()
+        return start_worker(words, project.root, place.log, (self._lock,)), job
 
 
-def _last(clone: Path) -> str | None:
-    try:
-        return (clone / ".git" / LAST).read_text(encoding="utf-8")
-    except OSError:
-        return None
+def _outcome(process: subprocess.Popen[bytes], job: Job) -> Outcome:
+    file, log = job.place.outcome, job.place.log
+    if not file.exists():
+        said = log.read_text("utf-8", "replace")
+        return Outcome(**no_result(job.order.name, said, process.returncode))
+    outcome = OUTCOME.validate_json(file.read_bytes())
+    file.unlink()
+    return outcome
 
 
 def gpu(number: int) -> dict[str, str]:
@@ -131,41 +104,3 @@ def gpu(number: int) -> dict[str, str]:
     count = len(list(Path("/dev").glob("nvidia[0-9]*")))
     chosen = {"CUDA_VISIBLE_DEVICES", "DACR_DEVICE"} & os.environ.keys()
     return {"CUDA_VISIBLE_DEVICES": str(number % count)} if count and not chosen else {}
-
-
-def _outcome(ended: _Running) -> Outcome:
-    path = ended.paper.with_suffix(".outcome")
-    complaint = ended.complaints.read_text(encoding="utf-8", errors="replace").strip()
-    if path.exists():
-        outcome = read_outcome(path)
-    else:
-        last = complaint.splitlines()[-1] if complaint else f"code {ended.process.returncode}"
-        outcome = Outcome(ended.order.name, error=f"its process ended without a result: {last}")
-    for file in (ended.paper, path, path.with_suffix(".bundle")):
-        file.unlink(missing_ok=True)
-    if not complaint:
-        ended.complaints.unlink()
-    return outcome
-
-
-def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End the processes with everything that they started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            _signal_group(process.pid, number)
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until and any(_alive(process) for process in processes):
-            time.sleep(PAUSE / 4)
-
-
-def _alive(process: subprocess.Popen[bytes]) -> bool:
-    process.poll()
-    return _signal_group(process.pid, 0)
-
-
-def _signal_group(group: int, number: int) -> bool:
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    return True

@@ -13,14 +13,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dacr.errors import UserError
+from dacr.experiments.identity import identity
+from dacr.experiments.reading import lookup
 from dacr.experiments.records import Record, Store
-from dacr.experiments.repository import code_of
 from dacr.experiments.tables import Overrides, Paper, Row, Table, Value
 
 THREADS = "train.threads"
 ALWAYS: Overrides = {THREADS: 1}
-"""One thread an experiment: the number of threads changes the last bits of a result, and so the
-number of jobs must not decide it."""
+"""One thread per experiment: the number of threads changes the last bits of a result, so the number
+of jobs must not decide it."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Experiment:
         options = [f"-S {shlex.quote(argument)}" for argument in self.arguments]
         return " ".join(["dvc exp run -n", self.name, *options])
 
-    def code(self, revision: str) -> str:
-        return code_of(revision, self.benchmark, self.split, self.method)
+    @property
+    def code(self) -> str:
+        return identity(self.benchmark, self.split, self.method)
 
 
 def hydra_text(value: Value) -> str:
@@ -72,47 +74,37 @@ def hydra_text(value: Value) -> str:
 @cache
 def composed(benchmark: str, split: str, method: str) -> dict[str, Any]:
     """The parameters of an experiment without overrides."""
-    import yaml
-
     from dacr.runtime.compose import compose
 
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "params.yaml"
+        path = Path(folder) / "params.json"
         compose([f"benchmark={benchmark}", f"split={split}", f"method={method}"], path)
-        content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
-def differing(overrides: Overrides, benchmark: str, split: str, method: str) -> Overrides:
-    """The overrides that change something: δ = 0.7 where it is so anyway is no other experiment."""
+def effective(overrides: Overrides, benchmark: str, split: str, method: str) -> Overrides:
+    """The overrides that change something: δ = 0.7 where it is so anyway is no other experiment.
+
+    ``${memory.inside}`` stands for what the benchmark has there.
+    """
     if not overrides:
         return {}
     params = composed(benchmark, split, method)
-    plain = {key: _resolved(params, value) for key, value in overrides.items()}
-    return {key: value for key, value in plain.items() if _at(params, key) != value}
-
-
-def _resolved(params: dict[str, Any], value: Value) -> Value:
-    """``${memory.inside}`` is what the benchmark has there."""
-    if isinstance(value, str) and value.startswith("${"):
-        found: Value = _at(params, value.removeprefix("${").removesuffix("}"))
-        return found
-    return value
-
-
-def _at(params: dict[str, Any], dotted: str) -> Any:
-    value: Any = params
-    for key in dotted.split("."):
-        if not isinstance(value, dict) or key not in value:
-            raise UserError(f"there is no parameter {dotted!r}; correct it in conf/paper/")
-        value = value[key]
-    return value
+    try:
+        plain = {
+            key: lookup(params, str(value)[2:-1]) if str(value).startswith("${") else value
+            for key, value in overrides.items()
+        }
+        return {key: value for key, value in plain.items() if lookup(params, key) != value}
+    except KeyError as error:
+        raise UserError(f"there is no parameter {error}; correct it in conf/paper/") from None
 
 
 def experiment_of(table: Table, row: Row, benchmark: str, split: str, seed: int) -> Experiment:
     own = {key: value for key, value in row.overrides.items() if key != "method"}
     own |= table.benchmark_overrides.get(benchmark, {})
-    changed = differing(own, benchmark, split, row.method) | ALWAYS
+    changed = effective(own, benchmark, split, row.method) | ALWAYS
     texts = tuple(sorted((key, hydra_text(value)) for key, value in changed.items()))
     return Experiment(benchmark, split, row.method, seed, texts)
 
@@ -199,7 +191,7 @@ class Task:
     """How long it will take, from earlier experiments."""
 
 
-def counts(record: Record, table: Table, experiment: Experiment, code: str) -> bool:
+def counts(record: Record, table: Table, experiment: Experiment) -> bool:
     """Whether a record of the experiment's name is one of its row.
 
     Where the value of a grid is the configuration's own, the name does not tell it: measured under
@@ -208,29 +200,22 @@ def counts(record: Record, table: Table, experiment: Experiment, code: str) -> b
     grid = table.grid
     if grid is None or experiment.method != grid.method:
         return True
-    return record.code == code or grid.parameter in dict(experiment.overrides)
+    return record.code == experiment.code or grid.parameter in dict(experiment.overrides)
 
 
-def tasks(table: Table, chosen: Sequence[Cell], store: Store, revision: str) -> list[Task]:
-    """Each experiment once, seed by seed, so that the table is soon whole."""
+def tasks(table: Table, chosen: Sequence[Cell], store: Store) -> list[Task]:
+    """Each experiment once, seed by seed, so that the first seed of the table is whole early."""
     depth = max((len(cell.experiments) for cell in chosen), default=0)
     ordered = [cell.experiments[i] for i in range(depth) for cell in chosen]
     timed = list(store.records())
     found = []
     for experiment in dict.fromkeys(ordered):
-        code = experiment.code(revision)
-        record = store.find(experiment.name, table.details, code)
-        if record and not counts(record, table, experiment, code):
+        record = store.find(experiment.name, table.details, experiment.code)
+        if record and not counts(record, table, experiment):
             record = None
-        found.append(
-            Task(
-                experiment,
-                record,
-                record is not None and record.code != code,
-                store.failure(experiment.name),
-                estimate(experiment, timed),
-            )
-        )
+        changed = record is not None and record.code != experiment.code
+        failure, seconds = store.failure(experiment.name), estimate(experiment, timed)
+        found.append(Task(experiment, record, changed, failure, seconds))
     return found
 
 

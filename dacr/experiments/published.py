@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dacr.experiments.reading import lookup
 from dacr.experiments.tables import Paper, Row, Table
 
 PUBLISHED = "published set"  # the kind of an origin that is the data set as its authors gave it
@@ -27,11 +28,10 @@ class Comparison:
 
 def compare(paper: Paper, params: dict[str, Any], benchmark: dict[str, Any]) -> Comparison:
     """The paper beside the experiment of ``params`` on ``benchmark`` (``benchmark.json``)."""
-    method = params["method"]
     reported = {metric: _value(paper, metric, params) for metric in paper.report}
     table = _column(paper, params)
     return Comparison(
-        method=paper.methods.get(method, method),
+        method=paper.label(params["method"]),
         reason=_reason(paper, params, benchmark, bool(table)),
         values={metric: value for metric, value in reported.items() if value is not None},
         table=table,
@@ -65,7 +65,7 @@ def _value(paper: Paper, metric: str, params: dict[str, Any]) -> float | None:
 
 
 def _is(row: Row, params: dict[str, Any]) -> bool:
-    return all(_lookup(params, name) == value for name, value in row.overrides.items())
+    return all(lookup(params, name) == value for name, value in row.overrides.items())
 
 
 def _reason(
@@ -103,9 +103,9 @@ def _other_data(benchmark: dict[str, Any]) -> list[str]:
 def other_settings(paper: Paper, params: dict[str, Any], benchmark: str) -> list[str]:
     """The parameters that differ from what the paper says for one of its benchmarks."""
     wanted = paper.settings[benchmark]
-    if params["method"].endswith("_dacr"):
+    if paper.has_ours(params["method"]):
         wanted = wanted | paper.settings_of_ours
-    found = {key: _lookup(params, key) for key in wanted}
+    found = {key: lookup(params, key) for key in wanted}
     return [
         f"{key} {_word(found[key])} (paper {_word(wanted[key])})"
         for key in wanted
@@ -117,10 +117,3 @@ def _word(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value is None else str(value).lower()
-
-
-def _lookup(params: dict[str, Any], dotted: str) -> Any:
-    value: Any = params
-    for key in dotted.split("."):
-        value = value[key]
-    return value

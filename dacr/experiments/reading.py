@@ -1,4 +1,4 @@
-"""The files of an experiment, wherever it is: in the workspace, or in git and DVC's cache.
+"""The files of an experiment, in the workspace or in git and DVC's cache, and what they say.
 
 A name is ``workspace``, an experiment (``dvc exp list``) or a git revision. What git holds
 (``params.yaml``, ``dvc.lock``, metrics) is read from there; what DVC holds comes from its cache, or
@@ -7,9 +7,10 @@ from a remote if it is not in the cache.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,14 +18,13 @@ from typing import Any, Protocol
 import yaml
 
 from dacr.errors import UserError
-from dacr.report.page import flatten
 
 WORKSPACE = "workspace"
 PARAMS, LOCK = "params.yaml", "dvc.lock"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as DVC writes it: ``1e-05`` is a number, which PyYAML takes for text."""
+    """YAML as DVC writes it: ``1e-05`` is a number, but PyYAML takes it for text."""
 
 
 _Loader.add_implicit_resolver(
@@ -38,13 +38,14 @@ _Loader.add_implicit_resolver(
 class Stage:
     """What ``dvc.lock`` says of a stage that ran."""
 
-    params: dict[str, Any]
-    deps: dict[str, str | None]
-    """Each path with its checksum."""
-    outs: dict[str, str | None]
+    params: dict[str, Any] = field(default_factory=dict)
+    """By their dotted names."""
+    deps: dict[str, str] = field(default_factory=dict)
+    """Each path with its md5."""
+    outs: dict[str, str] = field(default_factory=dict)
 
 
-NEVER_RAN = Stage({}, {}, {})
+NEVER_RAN = Stage()
 
 
 class Files(Protocol):
@@ -141,20 +142,14 @@ def project_root() -> Path:
 def project_around(path: Path) -> Path | None:
     """The project that a path lies in, whether or not anything is there yet."""
     for folder in (path, *path.parents):
-        if _is_file(folder / PARAMS) and _is_file(folder / "dvc.yaml"):
+        # Unlike Path.is_file these never raise: no permission, or a name that is too long.
+        if all(os.path.isfile(folder / name) for name in (PARAMS, "dvc.yaml")):  # noqa: PTH113
             return folder
     return None
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # no permission, or a name that is too long
-        return False
-
-
 def refuse_the_pipelines(path: Path, option: str) -> None:
-    """What a stage makes or reads is no place for files of other commands."""
+    """Refuse to write where a stage reads or writes."""
     place = Path(os.path.realpath(path))  # Path.resolve gives up at links in a circle
     root = project_around(place)
     if root is None:
@@ -170,27 +165,26 @@ def refuse_the_pipelines(path: Path, option: str) -> None:
 def open_experiment(name: str) -> Files:
     root = project_root()
     if not name:  # which DVC would take for the workspace
-        raise UserError(f"an experiment's name is empty; name one, or {WORKSPACE!r}")
+        raise UserError(f"the experiment's name is empty; name one, or {WORKSPACE!r}")
     return Workspace(root) if name == WORKSPACE else Revision(root, name)
 
 
-def read_yaml(files: Files, path: str) -> dict[str, Any]:
-    """A YAML file of an experiment; empty where there is none."""
-    content = files.read(path)
+def parse_yaml(content: bytes | str | None, path: str, name: str) -> dict[str, Any]:
+    """The content of the file ``path`` of the experiment ``name``; empty where there is none."""
     try:
-        parsed = yaml.load(content or b"", _Loader)
+        parsed = yaml.load(content or "", _Loader)
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(f"{path} of {files.name} is not valid YAML") from None
+        raise UserError(f"{path} of {name} is not valid YAML") from None
     if parsed is not None and not isinstance(parsed, dict):
-        raise UserError(f"{path} of {files.name} does not hold what it should")
+        raise UserError(f"{path} of {name} is damaged: it is not a mapping")
     return parsed or {}
 
 
 def read_params(files: Files) -> dict[str, Any]:
-    """The parameters, with all that is asked of every experiment, old ones included."""
-    params = read_yaml(files, PARAMS)
+    """The parameters, checked for what every experiment has, those of older versions too."""
+    params = parse_yaml(files.read(PARAMS), PARAMS, files.name)
     try:
-        whole = {"seed", "code"} <= params.keys()
+        whole = "seed" in params
         whole &= all(isinstance(params[name], str) for name in ("benchmark", "split", "method"))
         whole &= {"benchmark", "domains"} <= params["data"].keys()
         whole &= isinstance(params["data"]["domains"], list)
@@ -198,31 +192,35 @@ def read_params(files: Files) -> dict[str, Any]:
     except (KeyError, AttributeError):
         whole = False
     if not whole:
-        raise UserError(f"{files.name} is no dacr experiment: its {PARAMS} has no such parameters")
+        raise UserError(f"{files.name} is no dacr experiment: its {PARAMS} has other parameters")
     return params
 
 
 def read_lock(files: Files) -> dict[str, Stage]:
     """What ``dvc.lock`` says of each stage that ran."""
-    stages = read_yaml(files, LOCK).get("stages") or {}
+    return parse_lock(files.read(LOCK), files.name)
+
+
+def parse_lock(content: bytes | str | None, name: str) -> dict[str, Stage]:
+    stages = parse_yaml(content, LOCK, name).get("stages") or {}
     try:
-        return {name: _stage(record) for name, record in stages.items()}
+        return {stage: _stage(record) for stage, record in stages.items()}
     except (AttributeError, KeyError, TypeError):
         raise UserError(
-            f"{LOCK} of {files.name} is damaged; take it from git again (`git checkout {LOCK}`)"
+            f"{LOCK} of {name} is damaged; restore it from git (`git checkout {LOCK}`)"
         ) from None
 
 
 def _stage(record: dict[str, Any]) -> Stage:
     deps, outs = (
-        {str(entry["path"]): entry.get("md5") for entry in record.get(kind) or []}
+        {str(entry["path"]): str(entry["md5"]) for entry in record.get(kind) or []}
         for kind in ("deps", "outs")
     )
     return Stage(dict((record.get("params") or {}).get(PARAMS) or {}), deps, outs)
 
 
 def as_made(params: dict[str, Any], lock: dict[str, Stage], *stages: str) -> dict[str, Any]:
-    """``params`` with what these stages ran with in its place.
+    """``params`` with the values that these stages ran with.
 
     A stage names whole sections (``train``) or single keys (``memory.size``).
     """
@@ -238,11 +236,32 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
     return tree | {name: _put(below if isinstance(below, dict) else {}, rest, value)}
 
 
+def flatten(params: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested parameters as (dotted name, value as JSON)."""
+    flat: list[tuple[str, str]] = []
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            flat += flatten(value, f"{prefix}{key}.")
+        else:
+            flat.append((f"{prefix}{key}", json.dumps(value, ensure_ascii=False)))
+    return flat
+
+
+def lookup(params: dict[str, Any], dotted: str) -> Any:
+    """The value of ``a.b.c``; a KeyError where there is none."""
+    value: Any = params
+    for key in dotted.split("."):
+        if not isinstance(value, dict) or key not in value:
+            raise KeyError(dotted)
+        value = value[key]
+    return value
+
+
 def differing(a: dict[str, Any], b: dict[str, Any]) -> list[tuple[str, str | None, str | None]]:
     """(dotted name, value in a, value in b) of the parameters that are not the same in both."""
     left, right = dict(flatten(a)), dict(flatten(b))
     pairs = [(name, left.get(name), right.get(name)) for name in sorted({*left, *right})]
-    # An empty section beside one that is filled is told by what fills it.
+    # An empty section beside a filled one shows in the entries of the filled one.
     return [(name, x, y) for name, x, y in pairs if x != y and {x, y} != {None, "{}"}]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean, stdev
 
 from dacr.experiments.plan import ALWAYS, composed, counts, experiment_of
 from dacr.experiments.published import other_settings
 from dacr.experiments.records import Record, Store, read_results, results_path, write_results
-from dacr.experiments.repository import head
 from dacr.experiments.tables import Paper, Row, Table
 
 Cells = dict[tuple[str, str], list[Record]]
@@ -65,7 +64,7 @@ class Results:
         """What the benchmark's configuration has that the paper does not, for a host and ours."""
         if self.reference is None:
             return []
-        methods = {row.method.endswith("_dacr"): row.method for row in self.rows.values()}
+        methods = {self.paper.has_ours(row.method): row.method for row in self.rows.values()}
         found = [
             words
             for method in methods.values()
@@ -105,14 +104,14 @@ class Results:
 
     def number(self, row: str, split: str, metric: str) -> Number:
         own = list(self.values(row, split, metric).values())
-        mean = sum(own) / len(own) if own else None
+        mean = fmean(own) if own else None
         theirs = self._paper(row, split, metric)
         gains = self._gains(row, split, metric)
         return Number(
             mean=mean,
             deviation=deviation(own),
             seeds=len(own),
-            gain=sum(gains) / len(gains) if gains else None,
+            gain=fmean(gains) if gains else None,
             gain_deviation=deviation(gains),
             gain_seeds=len(gains),
             paper=theirs,
@@ -161,15 +160,12 @@ def minus(left: float | None, right: float | None) -> float | None:
 
 
 def deviation(values: list[float]) -> float | None:
-    if len(values) < 2:
-        return None
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return stdev(values) if len(values) > 1 else None
 
 
 def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Results:
     """Everything that was measured for the table, whichever command asked for it."""
-    rows, revision = paper.rows(table, benchmark), head()
+    rows = paper.rows(table, benchmark)
     found: Cells = {}
     older: set[str] = set()
     plain: set[str] = set()
@@ -177,10 +173,9 @@ def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Resu
     for split in table.splits:
         for key, row in rows.items():
             experiment = experiment_of(table, row, benchmark, split, seed=0)
-            code = experiment.code(revision)
-            own = store.of_stem(experiment.stem, table.details, code)
-            found[key, split] = [r for r in own if counts(r, table, experiment, code)]
-            older |= {record.name for record in found[key, split] if record.code != code}
+            own = store.of_stem(experiment.stem, table.details, experiment.code)
+            found[key, split] = [r for r in own if counts(r, table, experiment)]
+            older |= {r.name for r in found[key, split] if r.code != experiment.code}
             plain |= {key} if dict(experiment.overrides).keys() <= common else set()
     reference = paper.reference(table, benchmark)
     return Results(

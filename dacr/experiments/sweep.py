@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -17,8 +14,9 @@ from dacr.errors import UserError
 from dacr.experiments.engine import Engine
 from dacr.experiments.plan import Task
 from dacr.experiments.records import SCRATCH, Store
-from dacr.experiments.repository import git
-from dacr.experiments.worker import Order, Outcome
+from dacr.experiments.worker import Order, Outcome, experiment_refs
+from dacr.runtime.git import git
+from dacr.runtime.locks import lock
 
 FULL = ("No space left on device", "disk is full", "Disk quota exceeded", "quota is used up")
 
@@ -27,19 +25,19 @@ FULL = ("No space left on device", "disk is full", "Disk quota exceeded", "quota
 def only_sweep(scratch: Path = SCRATCH) -> Iterator[int]:
     """The lock of the clones, as a descriptor that workers inherit and hold while they live."""
     scratch.mkdir(parents=True, exist_ok=True)
-    with open(scratch / "lock", "a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise UserError(
-                f"another sweep is running here (process {lock.read().strip() or 'unknown'}), or "
-                "its last experiments still are; wait for it, or work in another clone"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield lock.fileno()
+    path = scratch / "lock"
+    held = lock(path)
+    if held is None:
+        holder = path.read_text(encoding="utf-8").strip() or "unknown"
+        raise UserError(
+            f"another sweep is running here (process {holder}), or its last experiments still "
+            "are; wait for it, or work in another clone"
+        )
+    with held:
+        held.truncate(0)
+        held.write(str(os.getpid()))
+        held.flush()
+        yield held.fileno()
 
 
 @contextmanager
@@ -58,11 +56,9 @@ def termination_is_an_interrupt() -> Iterator[None]:
 
 def cache_folder() -> Path:
     """The DVC cache of the project, also where the user has moved it."""
-    command = [sys.executable, "-m", "dvc", "cache", "dir"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise UserError(f"`dvc cache dir` failed: {found.stderr.strip()}")
-    return Path(found.stdout.strip().splitlines()[-1]).resolve()
+    from dvc.repo import Repo
+
+    return Path(Repo().cache.local_cache_dir).resolve()
 
 
 @dataclass(frozen=True)
@@ -73,11 +69,9 @@ class Ended:
     failed: dict[str, str]
 
 
-def order_of(task: Task, revision: str) -> Order:
-    experiment = task.experiment
-    return Order(
-        experiment.name, experiment.arguments, experiment.command, experiment.code(revision)
-    )
+def order_of(task: Task) -> Order:
+    own = task.experiment
+    return Order(own.name, own.arguments, own.command, own.code)
 
 
 def sweep(
@@ -127,6 +121,6 @@ def adopt(outcome: Outcome, scratch: Path) -> None:
         brought = git("bundle", "list-heads", str(bundle.resolve())).split()
     finally:
         bundle.unlink(missing_ok=True)
-    for ref in git("for-each-ref", "--format=%(refname)", "refs/exps").split():
+    for ref in experiment_refs():
         if ref.endswith(f"/{outcome.name}") and ref not in brought:
             git("update-ref", "-d", ref)

@@ -1,4 +1,4 @@
-"""The paper as data: ``conf/paper.yaml`` and one ``conf/paper/<name>.yaml`` a table or figure.
+"""The paper as data: ``conf/paper.yaml``, and ``conf/paper/<name>.yaml`` per table or figure.
 
 A table is splits × rows. A row is a method, or any set of overrides; a grid makes a row of each
 value of one parameter, and may have other values on other benchmarks.
@@ -6,7 +6,7 @@ value of one parameter, and may have other values on other benchmarks.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,21 +88,28 @@ class Table(Section):
     """benchmark → split → row → class → accuracy of its domains, the oldest first"""
 
     def number(self, metric: str, benchmark: str, split: str, row: str) -> float | None:
-        return _named(self.paper.get(metric, {}).get(benchmark, {}).get(split, {})).get(row)
+        return self.column(metric, benchmark, split).get(row)
 
     def deviation(self, metric: str, benchmark: str, split: str, row: str) -> float | None:
-        return _named(self.spread.get(metric, {}).get(benchmark, {}).get(split, {})).get(row)
+        return _column(self.spread, metric, benchmark, split).get(row)
 
     def column(self, metric: str, benchmark: str, split: str) -> dict[str, float]:
         """The paper's values of every row."""
-        return _named(self.paper.get(metric, {}).get(benchmark, {}).get(split, {}))
+        return _column(self.paper, metric, benchmark, split)
 
     def has_numbers_of(self, benchmark: str) -> bool:
         return benchmark in self.arrival or any(benchmark in own for own in self.paper.values())
 
 
+class MethodName(Section):
+    """How the paper calls a method, and the method that it is "ours" on, if it is."""
+
+    label: str
+    host: str | None = None
+
+
 class Needs(Section):
-    """What an experiment asks of a Ray cluster."""
+    """What one experiment asks of a Ray cluster."""
 
     cpus: float = Field(gt=0)
     gpus: float = Field(ge=0)
@@ -114,7 +121,7 @@ class Needs(Section):
 class Paper(Section):
     """What all tables share (``conf/paper.yaml``), and the tables themselves."""
 
-    methods: dict[str, str]
+    methods: dict[str, MethodName]
     benchmarks: dict[str, str]
     seeds: list[int] = Field(min_length=1)
     ray: Needs
@@ -130,17 +137,18 @@ class Paper(Section):
             raise UserError(f"there is no table {name!r} in conf/paper/; choose one of {known}")
         return self.tables[name]
 
+    def label(self, method: str) -> str:
+        return self.methods[method].label if method in self.methods else method
+
+    def has_ours(self, method: str) -> bool:
+        return method in self.methods and self.methods[method].host is not None
+
     @cached_property
     def method_rows(self) -> dict[str, Row]:
-        return {name: self._method_row(name) for name in self.methods}
-
-    def _method_row(self, name: str) -> Row:
-        host = name.removesuffix("_dacr")
-        return Row(
-            label=self.methods[name],
-            overrides={"method": name},
-            host=host if host != name else None,
-        )
+        return {
+            name: Row(label=own.label, overrides={"method": name}, host=own.host)
+            for name, own in self.methods.items()
+        }
 
     def rows(self, table: Table, benchmark: str) -> dict[str, Row]:
         """The rows of ``table`` on ``benchmark`` by key, in the order in which they are shown."""
@@ -174,14 +182,19 @@ def grid_rows(grid: Grid, benchmark: str) -> dict[str, Row]:
     }
 
 
+def _column(numbers: Numbers, metric: str, benchmark: str, split: str) -> dict[str, float]:
+    return _named(numbers.get(metric, {}).get(benchmark, {}).get(split, {}))
+
+
 def _named(row: dict[str | int | float, float]) -> dict[str, float]:
     """Rows of a grid are numbers in YAML and text everywhere else."""
     return {key if isinstance(key, str) else f"{key:g}": value for key, value in row.items()}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A file of ``conf/``."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = _parsed(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path} cannot be read ({reason}); restore it from git") from None
@@ -190,9 +203,15 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
+@cache
+def _parsed(text: str) -> Any:
+    """All experiments of a table ask for the same few files, and YAML is slow."""
+    return yaml.safe_load(text)
+
+
 def load_table(path: Path) -> Table:
     try:
-        return Table.model_validate({"name": path.stem, **_read(path)})
+        return Table.model_validate({"name": path.stem, **read_yaml(path)})
     except ValidationError as error:
         raise UserError(explain(error, str(path), ADVICE)) from None
 
@@ -202,7 +221,7 @@ def load_paper(conf: Path = CONF) -> Paper:
     tables = {path.stem: load_table(path) for path in sorted((conf / "paper").glob("*.yaml"))}
     path = conf / "paper.yaml"
     try:
-        paper = Paper.model_validate({**_read(path), "tables": tables})
+        paper = Paper.model_validate({**read_yaml(path), "tables": tables})
     except ValidationError as error:
         raise UserError(explain(error, str(path), ADVICE)) from None
     for table in tables.values():
@@ -211,7 +230,7 @@ def load_paper(conf: Path = CONF) -> Paper:
 
 
 def _check_rows(paper: Paper, table: Table) -> None:
-    """Numbers of rows that do not exist would silently never be shown."""
+    """Numbers of rows that do not exist would never be shown: refuse them."""
     file = f"conf/paper/{table.name}.yaml"
     if isinstance(table.rows, list) and (unknown := set(table.rows) - set(paper.methods)):
         raise UserError(f"{file}: {unknown.pop()!r} is no method of the paper")

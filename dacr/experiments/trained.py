@@ -1,28 +1,24 @@
 """A trained run by its name, with the parameters that it was made with.
 
-The workspace's ``params.yaml`` may have moved on since a run was trained, so the parameters come
+The workspace's ``params.yaml`` may have changed since a run was trained, so the parameters come
 from ``dvc.lock``, which keeps those of each stage beside the checksums of what the stage made.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from dacr.config import Params, explain
 from dacr.errors import UserError
+from dacr.experiments.hashes import file_md5, md5
 from dacr.experiments.reading import (
     NEVER_RAN,
     PARAMS,
     WORKSPACE,
     Files,
-    Stage,
     Workspace,
     as_made,
     differing,
@@ -32,21 +28,15 @@ from dacr.experiments.reading import (
     read_params,
     some,
 )
+from dacr.sessions.places import BENCHMARK, run_folder, session_table
 
-BENCHMARK, SUMMARY = "data/benchmark", "benchmark.json"
-STATE = ("state.json", "state.safetensors", "memory.csv", "extractors")
+if TYPE_CHECKING:
+    from dacr.sessions.predict import TrainedRun
 
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """Where the model, its memory and its benchmark lie, and what it was trained with."""
-
-    name: str
-    folder: Path
-    benchmark: Path
-    params: Params
-    note: str | None
-    """What the user should know of where the parameters come from."""
+SUMMARY = str(BENCHMARK / "benchmark.json")
+"""It holds the checksum of all pixels."""
+MARK = "state/state.json"
+"""What makes a folder that of a session."""
 
 
 def open_run(name: str, scratch: Path, with_images: bool) -> TrainedRun:
@@ -54,34 +44,41 @@ def open_run(name: str, scratch: Path, with_images: bool) -> TrainedRun:
 
     Without ``with_images`` only the names of the benchmark's classes are needed of it.
     """
-    if name not in ("", WORKSPACE) and (folder := _folder(name)):
-        return _open_folder(name, folder)
-    files = open_experiment(name)
-    made_with, _ = _own_params(files, None)
-    key = made_with.schedule.last
+    folder = _folder(name) if name not in ("", WORKSPACE) else None
+    if folder:
+        root, key = folder.parent.parent, folder.name
+        files: Files = Workspace(root, name)
+        if files.read(PARAMS) is None:
+            raise UserError(f"{name} is not in runs/ of a project: {root / PARAMS} is missing")
+    else:
+        files = open_experiment(name)
+        key = _own_params(files, None)[0].schedule.last
     params, note = _own_params(files, key)
     if isinstance(files, Workspace):
-        folder, benchmark = files.root / "runs" / key, files.bring(BENCHMARK, scratch)
-        _refuse_other_bytes(files, folder)
+        state = (folder or files.root / run_folder(key).root) / "state"
+        benchmark = files.bring(str(BENCHMARK), scratch)
+        _refuse_other_bytes(files, key, state)
     else:
-        for part in STATE:
-            files.bring(f"runs/{key}/{part}", scratch)
-        folder, benchmark = scratch / "runs" / key, _benchmark_of(files, scratch, with_images)
+        state = files.bring(str(run_folder(key).state), scratch)
+        benchmark = _benchmark_of(files, scratch, with_images)
     _refuse_other_benchmark(files, key, benchmark)
-    return TrainedRun(name, folder, benchmark, params, note)
+    # Only now: torch takes seconds to load, and a wrong name should not.
+    from dacr.sessions.predict import TrainedRun
+
+    return TrainedRun(name, state, benchmark, params, note)
 
 
 def _folder(name: str) -> Path | None:
     """The session's folder that ``name`` is; None where it can only be an experiment."""
     folder = Path(name)
     try:
-        if (folder / "state.json").exists():
+        if (folder / MARK).exists():
             return folder.resolve()
         if "/" not in name:
             return None
         if folder.exists():
-            raise UserError(f"{name} is no trained run: it has no state.json")
-        sessions = sorted(str(state.parent) for state in folder.parent.glob("*/state.json"))
+            raise UserError(f"{name} is no trained run: it has no {MARK}")
+        sessions = sorted(str(mark.parents[1]) for mark in folder.parent.glob(f"*/{MARK}"))
     except OSError as error:
         raise UserError(f"{name}: {(error.strerror or str(error)).lower()}") from None
     if sessions:
@@ -89,26 +86,16 @@ def _folder(name: str) -> Path | None:
     return None
 
 
-def _open_folder(name: str, folder: Path) -> TrainedRun:
-    root = folder.parent.parent
-    files = Workspace(root, name)
-    if files.read(PARAMS) is None:
-        raise UserError(f"{name} does not lie in runs/ of a project: {root / PARAMS} is missing")
-    params, note = _own_params(files, folder.name)
-    _refuse_other_bytes(files, folder)
-    benchmark = files.bring(BENCHMARK, root)
-    _refuse_other_benchmark(files, folder.name, benchmark)
-    return TrainedRun(name, folder, benchmark, params, note)
-
-
 def _own_params(files: Files, key: str | None) -> tuple[Params, str | None]:
     """The parameters that session ``key`` was made with (None: its data and split alone)."""
     params, lock = read_params(files), read_lock(files)
     stages = [f"learn@{key}", f"consolidate@{key}"] if key else []
-    made = as_made(params, lock, "build", "split", *stages)
+    made = as_made(params, lock, "build", "schedule", *stages)
     changed = [name for name, _, _ in differing(params, made)]
+    # The names at the top follow the sections, which may be those of an older choice.
+    names = {"benchmark": made["data"]["benchmark"], "split": made["schedule"]["split"]}
     try:
-        own = Params.model_validate(_fitting(made))
+        own = Params.model_validate(made | names)
     except ValidationError as error:
         raise UserError(explain(error, f"{PARAMS} of {files.name}")) from None
     if lock and key and f"consolidate@{key}" not in lock:
@@ -119,82 +106,36 @@ def _own_params(files: Files, key: str | None) -> tuple[Params, str | None]:
     return own, note + "its own, from dvc.lock, are used"
 
 
-def _fitting(params: dict[str, Any]) -> dict[str, Any]:
-    """The names at the top follow the sections, some of which may be those of an older choice."""
-    host = params["method"].removesuffix("_dacr")
-    return params | {
-        "benchmark": params["data"]["benchmark"],
-        "split": params["schedule"]["split"],
-        "code": [host, *params["code"][1:]],
-    }
-
-
-def _refuse_other_bytes(files: Workspace, folder: Path) -> None:
-    """A folder that is not what ``dvc.lock`` says was made with parameters that nobody knows."""
-    expected = read_lock(files).get(f"consolidate@{folder.name}", NEVER_RAN).outs
-    for part in STATE:
-        path = folder / part
-        if not path.exists():
-            raise UserError(f"{path} is missing; run `dvc repro` or `dvc pull`")
-        known = expected.get(f"runs/{folder.name}/{part}")
-        if known and _md5(path) != known:
-            raise UserError(
-                f"{path} is not the one that dvc.lock describes, so the parameters "
-                "that it was made with are unknown; run `dvc checkout` or `dvc repro`"
-            )
+def _refuse_other_bytes(files: Workspace, key: str, state: Path) -> None:
+    """The parameters of a state that is not the one in ``dvc.lock`` are unknown: refuse it."""
+    if not state.exists():
+        raise UserError(f"{state} is missing; run `dvc repro` or `dvc pull`")
+    outs = read_lock(files).get(f"consolidate@{key}", NEVER_RAN).outs
+    known = outs.get(str(run_folder(key).state))
+    if known and md5(state) != known:
+        raise UserError(
+            f"{state} is not the one that dvc.lock describes, so the parameters that it was made "
+            "with are unknown; run `dvc checkout` or `dvc repro`"
+        )
 
 
 def _refuse_other_benchmark(files: Files, key: str, folder: Path) -> None:
-    """Names and exemplars of another benchmark than the session's own would be lies."""
-    lock = read_lock(files)
-    trained_on = lock.get(f"consolidate@{key}", NEVER_RAN).deps.get(BENCHMARK)
-    if trained_on and not _is_benchmark(folder, trained_on, lock.get("build", NEVER_RAN)):
-        raise UserError(other_benchmark(folder, files.name))
+    """Names and exemplars of another benchmark than the session's own would be wrong: refuse it."""
+    lock, table = read_lock(files), str(session_table(key))
+    trained_on = lock.get(f"consolidate@{key}", NEVER_RAN).deps.get(table)
+    if trained_on is None:
+        return
+    split = lock.get(f"split@{key}", NEVER_RAN)
+    here = file_md5(folder / Path(SUMMARY).name)
+    if split.outs.get(table) != trained_on or split.deps.get(SUMMARY) != here:
+        from dacr.sessions.predict import other_benchmark
 
-
-def other_benchmark(folder: Path, run: str) -> str:
-    return (
-        f"{folder} is not the benchmark that {run} was trained on; run `dvc checkout` or "
-        "`dvc repro`"
-    )
-
-
-def _is_benchmark(folder: Path, checksum: str, build: Stage) -> bool:
-    """Whether ``checksum`` is of this benchmark, if possible without reading all its images."""
-    built = {
-        path.removeprefix(f"{BENCHMARK}/"): md5
-        for path, md5 in build.outs.items()
-        if path.startswith(f"{BENCHMARK}/")
-    }
-    # benchmark.json holds the checksum of all pixels.
-    same = built.get(SUMMARY) == _md5(folder / SUMMARY) and _folder_md5(built) == checksum
-    return same or _md5(folder) == checksum
-
-
-def _md5(path: Path) -> str:
-    """As DVC has it: of a folder, that of the list of its files."""
-    if path.is_dir():
-        inside = (file for file in path.rglob("*") if file.is_file())
-        return _folder_md5({file.relative_to(path).as_posix(): _md5(file) for file in inside})
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, _weak_md5).hexdigest()
-
-
-def _weak_md5() -> hashlib._Hash:
-    return hashlib.md5(usedforsecurity=False)
-
-
-def _folder_md5(files: Mapping[str, str | None]) -> str:
-    entries = [{"md5": md5, "relpath": name} for name, md5 in sorted(files.items())]
-    listed = json.dumps(entries, sort_keys=True).encode()
-    return hashlib.md5(listed, usedforsecurity=False).hexdigest() + ".dir"
+        raise other_benchmark(folder, files.name)
 
 
 def _benchmark_of(files: Files, scratch: Path, with_images: bool) -> Path:
     """The benchmark of a revision: the workspace's where it is the same, else a copy."""
-    summary = f"{BENCHMARK}/{SUMMARY}"
     here = Workspace(project_root())
-    # It holds the checksum of all pixels.
-    if here.read(summary) == files.bring(summary, scratch).read_bytes():
+    if here.read(SUMMARY) == files.bring(SUMMARY, scratch).read_bytes():
         return here.root / BENCHMARK
-    return files.bring(BENCHMARK, scratch) if with_images else scratch / BENCHMARK
+    return files.bring(str(BENCHMARK), scratch) if with_images else scratch / BENCHMARK

@@ -1,59 +1,61 @@
 """Is this run whole, and is it the committed one?
 
-DVC trusts a file whose size and time did not change, and by default what it pulls. This looks at
-every byte instead: outs and inputs against ``dvc.lock``, the cache against its own names, the
-metrics against the predictions, and ``dvc.lock`` against the one in git's HEAD.
+DVC trusts a file whose size and time did not change, and by default what it pulls. This reads every
+byte instead: outs and inputs against ``dvc.lock``, the cache against its own names, the metrics
+against the predictions, and ``dvc.lock`` against the one in git's HEAD.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import yaml
-
-from dacr.data.files import Fingerprint
 from dacr.errors import UserError
+from dacr.experiments.hashes import file_md5, folder_md5
+from dacr.experiments.reading import (
+    LOCK,
+    PARAMS,
+    Stage,
+    Workspace,
+    as_made,
+    differing,
+    parse_lock,
+    parse_yaml,
+    read_lock,
+    some,
+)
+from dacr.runtime.code import essence_hash
+from dacr.runtime.git import git_or_nothing
 
-LOCK, PARAMS, METRICS = Path("dvc.lock"), Path("params.yaml"), Path("reports/metrics.json")
-Entry = dict[str, Any]
-Files = dict[str, str]
+METRICS = Path("reports/metrics.json")
+CODE_FOLDERS = ("dacr", "stages")
+"""Not compared as a whole: ``runs/code`` says which modules a stage runs."""
+Lock = dict[str, Stage]
+Listing = dict[str, str]
 """The md5 of each file of a folder, by its path inside."""
 
 
 @dataclass
 class Report:
-    """What was looked at, in order: a subject, what was found, and whether that is a fault."""
+    """What was checked, in order: a subject, what was found, and whether that is a fault."""
 
     lines: list[tuple[str, str, bool]] = field(default_factory=list)
 
-    def good(self, subject: str, text: str) -> None:
-        self.lines.append((subject, text, False))
-
-    def fault(self, subject: str, text: str) -> None:
-        self.lines.append((subject, text, True))
-
-    def faults(self, subject: str, found: list[str], otherwise: str) -> None:
-        """One line for each of ``found``; the line ``otherwise`` if there is none."""
-        for text in found:
-            self.fault(subject, text)
-        if not found:
-            self.good(subject, otherwise)
+    def add(self, subject: str, faults: list[str], otherwise: str) -> None:
+        """One line for each fault; the line ``otherwise`` if there is none."""
+        self.lines += [(subject, text, True) for text in faults] or [(subject, otherwise, False)]
 
     @property
     def ok(self) -> bool:
         return not any(fault for _, _, fault in self.lines)
 
 
-class Project:
-    """The files that DVC sees, their bytes, and what its cache holds of them."""
+class Artifacts:
+    """The files that DVC tracks: their bytes in the workspace and in the cache."""
 
     def __init__(self) -> None:
         from dvc.exceptions import DvcException
@@ -71,60 +73,40 @@ class Project:
 
     def md5(self, path: Path) -> str:
         if path not in self._known:
-            self._known[path] = Fingerprint.of(path).md5
+            self._known[path] = file_md5(path)
         return self._known[path]
 
-    def files(self, folder: Path) -> Files:
+    def files(self, folder: Path) -> Listing:
         """What DVC counts as the content of a folder (``.dvcignore`` leaves some out)."""
         walked = self._repo.dvcignore.walk(self._repo.fs, str(folder.absolute()))
         found = (Path(root) / name for root, _, names in walked for name in names)
         return {path.relative_to(folder.absolute()).as_posix(): self.md5(path) for path in found}
 
-    def digest(self, path: Path) -> str:
-        return folder_digest(self.files(path)) if path.is_dir() else self.md5(path.absolute())
+    def has(self, path: str, md5: str) -> bool:
+        """Whether the file or folder at ``path`` has this checksum."""
+        place = Path(path).absolute()
+        if place.is_dir():
+            return folder_md5(self.files(place)) == md5
+        return place.exists() and self.md5(place) == md5
 
-    def object(self, digest: str) -> Path:
-        return self._cache / digest[:2] / digest[2:]
+    def object(self, md5: str) -> Path:
+        return self._cache / md5[:2] / md5[2:]
 
-    def listing(self, digest: str) -> Files | None:
+    def listing(self, md5: str) -> Listing | None:
         """What the cache says that a folder holds; None where it does not know."""
         try:
-            rows = json.loads(self.object(digest).read_bytes())
+            rows = json.loads(self.object(md5).read_bytes())
             return {row["relpath"]: row["md5"] for row in rows}
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
-def folder_digest(files: Files) -> str:
-    """DVC's name for a folder: the md5 of its sorted listing as JSON."""
-    rows = [{"md5": files[name], "relpath": name} for name in sorted(files)]
-    text = json.dumps(rows, sort_keys=True)
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() + ".dir"
-
-
-# What dvc.lock says ------------------------------------------------------------------------------
-
-
-def read_lock(text: str, origin: str) -> dict[str, Entry]:
-    """The stages of a ``dvc.lock``."""
-    try:
-        stages = yaml.safe_load(text)["stages"]
-        return {name: dict(entry) for name, entry in stages.items()}
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError):
-        raise UserError(f"{origin} is damaged; restore it with `git restore dvc.lock`") from None
-
-
-def in_order(lock: dict[str, Entry]) -> list[str]:
+def in_order(lock: Lock) -> list[str]:
     """The stages from the first to the last: a stage comes after those whose outs it needs."""
-    made_by = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", [])}
+    made_by = {out: name for name, stage in lock.items() for out in stage.outs}
     needs = {
-        name: {
-            maker
-            for dep in entry.get("deps", [])
-            for path, maker in made_by.items()
-            if maker != name and _inside(dep["path"], path)
-        }
-        for name, entry in lock.items()
+        name: {made_by[out] for dep in stage.deps for out in made_by if _overlap(dep, out)} - {name}
+        for name, stage in lock.items()
     }
     try:
         return list(TopologicalSorter(needs).static_order())
@@ -132,140 +114,126 @@ def in_order(lock: dict[str, Entry]) -> list[str]:
         return list(lock)
 
 
-def _inside(one: str, other: str) -> bool:
-    """Whether one of two paths is the other or holds it."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
-
-
-def hashes(entries: list[Entry]) -> dict[str, str]:
-    return {entry["path"]: entry["md5"] for entry in entries}
+def _overlap(one: str, other: str) -> bool:
+    """Whether one of two paths is the other or lies inside it."""
+    return Path(one).is_relative_to(other) or Path(other).is_relative_to(one)
 
 
 # The checks --------------------------------------------------------------------------------------
 
 
-def verify(rederive: Callable[[Path], None]) -> Report:
-    """All checks; ``rederive(folder)`` writes metrics and plots anew, from the predictions."""
-    report = Report()
-    if not LOCK.exists():
-        report.fault("run", "was never made: there is no dvc.lock; run `dvc repro`")
-        return report
-    project = Project()
-    lock = read_lock(LOCK.read_text(encoding="utf-8"), str(LOCK))
-    lock = {name: lock[name] for name in in_order(lock) if name in project.stages}
-    missing = [name for name in project.stages if name not in lock]
-    changed = list(changed_params(lock))
-    recorded = f"{len(lock)} of {len(project.stages)} stages are recorded"
+def verify() -> Report:
+    """All checks."""
+    report, here, artifacts = Report(), Workspace(Path()), Artifacts()
+    recorded = read_lock(here)
+    lock = {name: recorded[name] for name in in_order(recorded) if name in artifacts.stages}
+    missing = [name for name in artifacts.stages if name not in lock]
+    counted = f"{len(lock)} of {len(artifacts.stages)} stages are recorded"
     if not lock:
-        report.fault("run", f"was never made: {recorded} in dvc.lock; run `dvc repro`")
+        report.add("run", [f"was never made: {counted} in dvc.lock; run `dvc repro`"], "")
         return report
-    if missing:
-        report.fault("run", f"is not finished: {recorded}, {missing[0]} is not; run `dvc repro`")
-    else:
-        report.good("run", recorded)
-    if changed:
-        text = f"params.yaml changed since the run ({_some(changed)}); run `dvc repro`"
-        report.fault("parameters", text)
-    check_inputs(report, project, lock)
-    check_outs(report, project, lock)
+    unfinished = [f"is not finished: {counted}, {name} is not; run `dvc repro`" for name in missing]
+    report.add("run", unfinished[:1], counted)
+    if changed := changed_params(here, lock):
+        text = f"params.yaml changed since the run ({some(changed, 3)}); run `dvc repro`"
+        report.add("parameters", [text], "")
+    check_inputs(report, artifacts, lock)
+    check_outs(report, artifacts, lock)
     if report.ok:
-        check_chain(report, project, lock)
-    if not missing and report.ok:
-        check_metrics(report, rederive)
+        check_chain(report, artifacts, lock)
+    if report.ok:
+        check_metrics(report)
     check_reference(report, lock)
     return report
 
 
-def changed_params(lock: dict[str, Entry]) -> Iterator[str]:
+def changed_params(here: Workspace, lock: Lock) -> list[str]:
     """The parameters whose value in ``params.yaml`` is not the one that a stage ran with."""
-    try:
-        now = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
-        raise UserError("params.yaml is missing or damaged; `make params` composes it") from None
-    told = set()
-    for entry in lock.values():
-        for name, value in entry.get("params", {}).get(str(PARAMS), {}).items():
-            for leaf in different_leaves(value, _lookup(now, name), name):
-                if leaf not in told:
-                    told.add(leaf)
-                    yield leaf
+    now = parse_yaml(here.read(PARAMS), PARAMS, here.name)
+    if not now:
+        raise UserError("params.yaml is missing; `make params` composes it")
+    names = [name for stage in lock for name, _, _ in differing(as_made(now, lock, stage), now)]
+    return list(dict.fromkeys(names))
 
 
-def _lookup(params: Any, name: str) -> Any:
-    for part in name.split("."):
-        params = params.get(part) if isinstance(params, dict) else None
-    return params
-
-
-def different_leaves(old: Any, new: Any, name: str) -> Iterator[str]:
-    """The dotted names below ``name`` at which two values differ."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*old, *(key for key in new if key not in old)]:
-            yield from different_leaves(old.get(key), new.get(key), f"{name}.{key}")
-    elif old != new:
-        yield name
-
-
-def check_inputs(report: Report, project: Project, lock: dict[str, Entry]) -> None:
+def check_inputs(report: Report, artifacts: Artifacts, lock: Lock) -> None:
     """The code and tables that stages read and no stage makes."""
-    made = [out["path"] for entry in lock.values() for out in entry.get("outs", [])]
-    deps = {
-        dep["path"]: dep["md5"]
-        for entry in lock.values()
-        for dep in entry.get("deps", [])
-        if not any(_inside(dep["path"], path) for path in made)
-    }
+    made = [out for stage in lock.values() for out in stage.outs]
+    deps = {path: md5 for stage in lock.values() for path, md5 in stage.deps.items()}
+    inputs = {path: md5 for path, md5 in deps.items() if not any(_overlap(path, o) for o in made)}
+    modules = modules_of(path for path in made if path.startswith("runs/code/"))
+    same = {path: artifacts.has(path, own) for path, own in inputs.items()}
+    same = {path: own for path, own in same.items() if path not in CODE_FOLDERS}
+    same |= {path: essence_of(path) == own for path, own in modules.items()}
     faults = [
         f"{path} {'changed since the run' if Path(path).exists() else 'is missing'}; "
-        f"restore it or run `dvc repro`"
-        for path, md5 in deps.items()
-        if not Path(path).exists() or project.digest(Path(path)) != md5
+        "restore it or run `dvc repro`"
+        for path in same
+        if not same[path]
     ]
-    report.faults("code", faults, f"{len(deps)} inputs are those of the run")
+    report.add("code", faults, f"{len(same)} inputs are those of the run")
 
 
-def check_outs(report: Report, project: Project, lock: dict[str, Entry]) -> None:
+def modules_of(files: Iterable[str]) -> dict[str, str]:
+    """The modules that the stages ran, each with its hash, from the files of the stage ``code``."""
+    modules: dict[str, str] = {}
+    for file in files:
+        try:
+            modules |= json.loads(Path(file).read_text(encoding="utf-8"))["modules"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a damaged out, which is reported as such
+    return modules
+
+
+def essence_of(file: str) -> str | None:
+    """The hash of a module without comments; None where it is no Python any more."""
+    try:
+        return essence_hash(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def check_outs(report: Report, artifacts: Artifacts, lock: Lock) -> None:
     """Every out of every stage: in the workspace, and in the cache under its own name."""
     workspace: list[str] = []
     cache: list[str] = []
     count = objects = 0
     for stage, entry in lock.items():
-        for path, md5 in hashes(entry.get("outs", [])).items():
+        for path, md5 in entry.outs.items():
             count += 1
-            workspace += damaged_outs(project, stage, path, md5)
-            if path in project.kept_by_git:
-                continue
-            found, looked_at = damaged_objects(project, stage, path, md5)
-            cache += found
-            objects += looked_at
-    report.faults("workspace", workspace, f"{count} outs have the recorded bytes")
-    report.faults("cache", cache, f"{objects} objects have the bytes of their names")
+            workspace += damaged_outs(artifacts, stage, path, md5)
+            if path not in artifacts.kept_by_git:
+                found, looked_at = damaged_objects(artifacts, stage, path, md5)
+                cache += found
+                objects += looked_at
+    report.add("workspace", workspace, f"{count} outs have the recorded bytes")
+    report.add("cache", cache, f"{objects} objects have the bytes of their names")
 
 
-def check_chain(report: Report, project: Project, lock: dict[str, Entry]) -> None:
-    """Every stage ran on what the stages before it made last: no run of two halves."""
+def check_chain(report: Report, artifacts: Artifacts, lock: Lock) -> None:
+    """Every stage ran on what the stages before it made last, not on an older result."""
     faults = [
         f"{stage} was made from another {path}; run `dvc repro`"
         for stage, entry in lock.items()
-        for path, md5 in hashes(entry.get("deps", [])).items()
-        if not Path(path).exists() or project.digest(Path(path)) != md5
+        for path, md5 in entry.deps.items()
+        if path not in CODE_FOLDERS and not artifacts.has(path, md5)
     ]
-    report.faults("chain", faults, "every stage ran on the outs of the stages before it")
+    report.add("chain", faults, "every stage ran on the outs of the stages before it")
 
 
-def damaged_outs(project: Project, stage: str, path: str, md5: str) -> list[str]:
+def damaged_outs(artifacts: Artifacts, stage: str, path: str, md5: str) -> list[str]:
     """What of an out is not as recorded, file by file where the cache knows the files."""
     out = Path(path)
-    restore = "git restore" if path in project.kept_by_git else "dvc checkout --force"
+    restore = "git restore" if path in artifacts.kept_by_git else "dvc checkout --force"
     remedy = f"`{restore} {path}`, or `dvc repro -f {stage}`"
     if not out.exists():
         return [f"{path} of {stage} is missing; {remedy}"]
-    if project.digest(out) == md5:
+    if artifacts.has(path, md5):
         return []
-    listing = project.listing(md5) if md5.endswith(".dir") and out.is_dir() else None
+    listing = artifacts.listing(md5) if md5.endswith(".dir") and out.is_dir() else None
     if listing is None:
         return [f"{path} of {stage} is not what the run made; {remedy}"]
-    files = project.files(out)
+    files = artifacts.files(out)
     wrong = sorted(name for name in {*files, *listing} if files.get(name) != listing.get(name))
     kinds = {name: _kind(name in files, name in listing) for name in wrong}
     return [f"{path}/{name} of {stage} {kinds[name]}; {remedy}" for name in wrong]
@@ -277,112 +245,91 @@ def _kind(present: bool, expected: bool) -> str:
     return "is not what the run made" if expected else "does not belong there"
 
 
-def damaged_objects(project: Project, stage: str, path: str, md5: str) -> tuple[list[str], int]:
-    """The objects of an out whose bytes do not have the md5 that they are called by."""
-    listing = project.listing(md5) if md5.endswith(".dir") else {}
-    names = {path: md5.removesuffix(".dir")} | {
-        f"{path}/{name}": digest for name, digest in (listing or {}).items()
-    }
+def damaged_objects(artifacts: Artifacts, stage: str, path: str, md5: str) -> tuple[list[str], int]:
+    """The objects of an out whose bytes do not have the md5 that they are named by."""
+    listing = artifacts.listing(md5) if md5.endswith(".dir") else {}
+    names = {path: md5} | {f"{path}/{name}": own for name, own in (listing or {}).items()}
     faults = []
-    for name, digest in names.items():
-        file = project.object(md5 if name == path else digest)
+    for name, own in names.items():
+        file = artifacts.object(own)
         if not file.exists():
             remedy = "`dvc pull`, or `dvc commit -f` while the workspace is whole"
             faults.append(f"{name} of {stage} is not in the cache; {remedy}")
-        elif project.md5(file) != digest:
-            remedy = f"remove {_short(file)} and run `dvc pull`, or `dvc repro -f {stage}`"
+        elif artifacts.md5(file) != own.removesuffix(".dir"):
+            here = Path.cwd()
+            shown = file.relative_to(here) if file.is_relative_to(here) else file
+            remedy = f"remove {shown} and run `dvc pull`, or `dvc repro -f {stage}`"
             faults.append(f"{name} of {stage} is damaged in the cache; {remedy}")
     return faults, len(names)
 
 
-def _short(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def check_metrics(report: Report, rederive: Callable[[Path], None]) -> None:
+def check_metrics(report: Report) -> None:
     """Metrics and plots made again from the predictions, byte for byte."""
+    from dacr.evaluation.evaluate import evaluate
+
     with TemporaryDirectory() as name:
         folder = Path(name)
-        rederive(folder)
+        evaluate(folder)
         again = {p.relative_to(folder): p for p in sorted(folder.rglob("*")) if p.is_file()}
         faults = [
             f"reports/{path} does not follow from the predictions; run `dvc repro -f evaluate`"
             for path, file in again.items()
-            if not _same(file, Path("reports") / path)
+            if Workspace(Path("reports")).read(str(path)) != file.read_bytes()
         ]
-    report.faults("metrics", faults, f"{len(again)} files follow from the predictions")
-
-
-def _same(one: Path, other: Path) -> bool:
-    return other.exists() and one.read_bytes() == other.read_bytes()
+    report.add("metrics", faults, f"{len(again)} files follow from the predictions")
 
 
 # The committed reference -------------------------------------------------------------------------
 
 
-def committed(path: Path) -> str | None:
-    """A file as it is in git's HEAD."""
-    shown = subprocess.run(
-        ["git", "show", f"HEAD:./{path}"], capture_output=True, text=True, check=False
-    )
-    return shown.stdout if shown.returncode == 0 else None
+def committed(path: Path | str) -> str:
+    """A file as it is in git's HEAD; empty where there is none."""
+    return git_or_nothing("show", f"HEAD:./{path}")
 
 
-def check_reference(report: Report, lock: dict[str, Entry]) -> None:
-    """Equal to the run that is committed, or where the two first differ."""
-    text = committed(LOCK)
-    if text is None:
-        report.good("reference", "no run is committed yet: nothing to compare with")
-        return
-    reference = read_lock(text, "the committed dvc.lock")
-    other = other_params(reference, lock)
-    if other:
-        report.good("reference", f"other parameters ({_some(other)}): not comparable")
-        return
-    difference = first_difference(reference, lock)
-    if difference:
-        report.fault("reference", difference + _first_session())
+def check_reference(report: Report, lock: Lock) -> None:
+    """Equal to the committed run, or where the two first differ."""
+    reference = parse_lock(committed(LOCK), "HEAD")
+    if not reference:
+        report.add("reference", [], "no run is committed yet: nothing to compare with")
+    elif other := other_params(reference, lock):
+        report.add("reference", [], f"other parameters ({some(other, 3)}): not comparable")
     else:
-        report.good("reference", "equal to the committed run, stage by stage")
+        difference = first_difference(reference, lock)
+        faults = [difference + _first_session()] if difference else []
+        report.add("reference", faults, "equal to the committed run, stage by stage")
 
 
-def other_params(reference: dict[str, Entry], lock: dict[str, Entry]) -> list[str]:
+def other_params(reference: Lock, lock: Lock) -> list[str]:
     """The parameters in which two runs differ; those of stages that both have."""
-    found: list[str] = []
-    for name in (name for name in lock if name in reference):
-        leaves = different_leaves(
-            reference[name].get("params", {}), lock[name].get("params", {}), ""
-        )
-        found += [leaf.removeprefix(f".{PARAMS}.") for leaf in leaves]
-    if not found and not {*lock} <= {*reference}:
-        found = ["other stages"]
-    return list(dict.fromkeys(found))
+    names = [
+        name
+        for stage in lock
+        if stage in reference
+        for name, _, _ in differing(reference[stage].params, lock[stage].params)
+    ]
+    return list(dict.fromkeys(names)) or ["other stages"] * (not {*lock} <= {*reference})
 
 
-def first_difference(reference: dict[str, Entry], lock: dict[str, Entry]) -> str | None:
+def first_difference(reference: Lock, lock: Lock) -> str | None:
     """The first stage that differs, and whether it had other inputs or is itself the cause."""
-    for name, entry in lock.items():
-        ours, theirs = (
-            {kind: hashes(e.get(kind, [])) for kind in ("deps", "outs")}
-            for e in (entry, reference[name])
-        )
-        wrong = {
-            kind: [path for path in ours[kind] if ours[kind][path] != theirs[kind].get(path)]
-            for kind in ours
-        }
+    for name, own in lock.items():
+        outs = _unlike(own.outs, reference[name].outs)
+        deps = _unlike(own.deps, reference[name].deps)
         stage = f"{name}{_session(name)}"
-        if wrong["outs"] and wrong["deps"]:
-            inputs = _some(wrong["deps"])
-            return f"first differs in {stage}: other inputs ({inputs}), other outs"
-        if wrong["outs"]:
-            outs = _some(wrong["outs"])
+        if outs and deps:
+            return f"first differs in {stage}: other inputs ({some(deps, 3)}), other outs"
+        if outs:
             return (
-                f"first differs in {stage}: the same inputs gave another {outs}; another kind of "
-                "processor or another version of a package does that (docs/sharing.md)"
+                f"first differs in {stage}: the same inputs gave another {some(outs, 3)}; another "
+                "kind of processor or another version of a package causes this (docs/sharing.md)"
             )
     behind = [name for name in reference if name not in lock]
     return f"{behind[0]} of the committed run is not in this one" if behind else None
+
+
+def _unlike(own: Listing, other: Listing) -> list[str]:
+    return [path for path, md5 in own.items() if other.get(path) != md5]
 
 
 def _session(stage: str) -> str:
@@ -394,7 +341,7 @@ def _first_session() -> str:
     """In which session the accuracy first differs from the committed one."""
     try:
         theirs, ours = (
-            json.loads(text or "")["accuracy_by_session"]
+            json.loads(text)["accuracy_by_session"]
             for text in (committed(METRICS), METRICS.read_text(encoding="utf-8"))
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -403,7 +350,3 @@ def _first_session() -> str:
         if one != other:
             return f"; accuracy from session {number} on: {other} instead of {one}"
     return "; every accuracy is the same"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -4,39 +4,42 @@ Two ``dvc exp run`` at once work in two clones and not in one repository. A clon
 experiments: it holds the benchmark, and the checkpoints of a session that was interrupted. All
 clones share the DVC cache of the project, so that ``dvc exp apply`` finds there what they made.
 
-Started as ``python -m dacr.experiments.worker <order.json> <its parent's pid>``, in a process
-group of its own, so that an engine can stop it together with everything that it started.
+Started as ``python -m dacr.experiments.worker`` in a process group of its own, with a job on its
+standard input and its output in the job's log (``dacr.experiments.node.start_worker``).
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import IO, Any
+
+from pydantic import Base64Bytes, TypeAdapter
 
 from dacr.errors import UserError
-from dacr.experiments.records import Record, to_json, write_text
-from dacr.experiments.repository import git
+from dacr.experiments.records import Record, write_text
+from dacr.runtime.git import git
+from dacr.runtime.locks import lock
 
-LAST = "dacr-experiment"  # in a clone's .git: what it worked on last
+BEGUN = "dacr-experiment"  # in a clone's .git: the experiment that has begun there
+PATIENCE = 30.0  # seconds that a killed experiment has to leave its clone
 LEARNED = re.compile(r"Running stage 'learn@")
 DIFFICULTIES = ("dacr: ", "ERROR: ")
 
 
 @dataclass(frozen=True)
 class Order:
-    """An experiment to be run, in words that cross process and machine."""
+    """An experiment to be run."""
 
     name: str
     arguments: list[str]
@@ -47,22 +50,29 @@ class Order:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where an experiment runs: a clone of ``source`` at ``revision``."""
+    """Where an experiment runs: in a clone of ``source`` at ``revision``, below ``base``."""
 
-    clone: str
+    base: Path
     source: str
     """A repository, or a git bundle of one."""
     revision: str
-    cache: str
+    cache: Path
     """The DVC cache that all clones of a machine share."""
     shared: bool
     """Whether it is the project's. Where it is not, the project's DVC remote carries models."""
-    downloads: str
+    downloads: Path
     """Where downloads in progress lie, shared by all clones."""
-    log: str
+    log: Path
+    outcome: Path
     push: str = ""
-    """A git repository to which the experiment is sent as well, besides coming home."""
+    """A git repository that the experiment is pushed to, too."""
     environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    order: Order
+    place: Workplace
 
 
 @dataclass(frozen=True)
@@ -72,33 +82,68 @@ class Outcome:
     name: str
     record: Record | None = None
     error: str | None = None
-    bundle: bytes = b""
+    bundle: Base64Bytes = b""
     """The experiment's git commit, to be fetched by the project."""
 
 
-def prepare(place: Workplace) -> None:
+JOB, OUTCOME = TypeAdapter(Job), TypeAdapter(Outcome)
+
+
+# -- the clone --------------------------------------------------------------------------------
+
+
+def interrupted(base: Path) -> dict[str, str]:
+    """The experiment that has begun and not ended, by the name of its clone."""
+    found = {}
+    for mark in base.glob(f"clones/[0-9]*/.git/{BEGUN}"):
+        with suppress(FileNotFoundError):  # it ends just now
+            found[mark.parents[1].name] = mark.read_text(encoding="utf-8")
+    return found
+
+
+@contextmanager
+def free_clone(base: Path, experiment: str) -> Iterator[tuple[Path, IO[str]]]:
+    """A folder for a clone that nobody uses, and the lock that keeps it so.
+
+    Best the one in which the experiment was interrupted, worst one of another such experiment.
+    """
+    folder = base / "clones"
+    folder.mkdir(parents=True, exist_ok=True)
+    known = sorted(file.stem for file in folder.glob("[0-9]*.lock"))
+    begun = interrupted(base)
+    others = sorted(known, key=lambda stem: (begun.get(stem) != experiment, stem in begun, stem))
+    for stem in [*others, *(f"{i:04d}" for i in range(len(known), len(known) + 1000))]:
+        # A killed experiment may need a moment to leave its clone.
+        patience = PATIENCE if begun.get(stem) == experiment else 0.0
+        if held := lock(folder / f"{stem}.lock", patience):
+            with held:
+                yield folder / stem, held
+            return
+    raise UserError(f"a thousand clones in {folder} are in use")
+
+
+def prepare(clone: Path, place: Workplace) -> None:
     """The clone at the revision, without traces of an experiment that was killed there."""
-    clone = Path(place.clone)
     if not (clone / ".git").is_dir():
         clone.mkdir(parents=True, exist_ok=True)
         git("init", "--quiet", folder=clone)
         name_committer(clone)
     (clone / ".git/index.lock").unlink(missing_ok=True)
     (clone / ".dvc/tmp/rwlock").unlink(missing_ok=True)
-    for ref in git("for-each-ref", "--format=%(refname)", "refs/exps", folder=clone).split():
+    for ref in experiment_refs(clone):
         git("update-ref", "-d", ref, folder=clone)
     git("fetch", "--quiet", "--no-tags", "--update-shallow", place.source, "HEAD", folder=clone)
     git("checkout", "--quiet", "--force", "--detach", place.revision, folder=clone)
     write_text(clone / ".dvc/config.local", f"[cache]\n    dir = {place.cache}\n")
     downloads = clone / ".dacr/downloads"
     if not downloads.is_symlink():
-        Path(place.downloads).mkdir(parents=True, exist_ok=True)
+        place.downloads.mkdir(parents=True, exist_ok=True)
         downloads.parent.mkdir(exist_ok=True)
         downloads.symlink_to(place.downloads)
 
 
 def name_committer(clone: Path) -> None:
-    """An experiment is a commit; where git knows nobody it is the sweep's."""
+    """An experiment is a commit; where git knows no author it is the sweep's."""
     try:
         git("config", "user.email", folder=clone)
     except UserError:
@@ -106,49 +151,52 @@ def name_committer(clone: Path) -> None:
         git("config", "user.email", "dacr@localhost", folder=clone)
 
 
-def environment(place: Workplace) -> dict[str, str]:
-    """That of this process, with the same Python first and nothing of a DVC stage around it."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
-    return own | {"PATH": path, "DVC_NO_ANALYTICS": "1"} | place.environment
+def experiment_refs(folder: Path = Path()) -> list[str]:
+    return git("for-each-ref", "--format=%(refname)", "refs/exps", folder=folder).split()
+
+
+# -- the run ----------------------------------------------------------------------------------
 
 
 def perform(order: Order, place: Workplace) -> Outcome:
     """Run the experiment; whatever goes wrong becomes the outcome's one line."""
     try:
-        prepare(place)
-        Path(place.log).unlink(missing_ok=True)
-        last = Path(place.clone) / ".git" / LAST
-        resumed = last.exists() and last.read_text(encoding="utf-8") == order.name
-        last.write_text(order.name, encoding="utf-8")
-        started, clock = datetime.now(UTC), time.monotonic()
-        remote = bool(place.push or not place.shared) and has_remote(place)
-        travels = remote and not place.shared
-        log, code = run_dvc(experiment(order, pull=travels), order.command, place)
-        seconds = time.monotonic() - clock
-        if code:
-            return Outcome(order.name, error=error_line(log, code))
-        record = collect(order, place, started.isoformat(timespec="seconds"), seconds, log)
-        if travels:
-            send(["push", "--run-cache"], place)
-        if place.push:
-            models = [] if remote else ["--no-cache"]
-            send(["exp", "push", "--force", *models, place.push, order.name], place)
-        if resumed:  # from a checkpoint perhaps: the time is not that of a whole experiment
-            record = record.model_copy(update={"whole": False})
-        last.unlink()
-        return Outcome(order.name, record, bundle=commit_of(order.name, place))
+        with free_clone(place.base, order.name) as (clone, _):
+            end_together()
+            return perform_in(clone, order, place)
     except (UserError, OSError) as error:
         return Outcome(order.name, error=" ".join(str(error).split()))
 
 
-def has_remote(place: Workplace) -> bool:
+def perform_in(clone: Path, order: Order, place: Workplace) -> Outcome:
+    prepare(clone, place)
+    mark = clone / ".git" / BEGUN
+    resumed = mark.exists() and mark.read_text(encoding="utf-8") == order.name
+    mark.write_text(order.name, encoding="utf-8")
+    started, clock = datetime.now(UTC), time.monotonic()
+    remote = bool(place.push or not place.shared) and has_remote(clone)
+    travels = remote and not place.shared
+    log, code = run_dvc(experiment(order, pull=travels), order.command, clone, place)
+    seconds = round(time.monotonic() - clock, 1)
+    if code:
+        return Outcome(order.name, error=error_line(log, code))
+    # Sessions that this run trained from the beginning: the time of a whole run counts all.
+    trained = 0 if resumed else len(LEARNED.findall(log))
+    record = collect(order, clone, place.revision, started, seconds, trained)
+    if travels:
+        send(["push", "--run-cache"], clone, place)
+    if place.push:
+        models = [] if remote else ["--no-cache"]
+        send(["exp", "push", "--force", *models, place.push, order.name], clone, place)
+    mark.unlink()
+    return Outcome(order.name, record, bundle=commit_of(order.name, clone, place))
+
+
+def has_remote(clone: Path) -> bool:
     """Whether the committed configuration names a default DVC remote."""
-    command = [sys.executable, "-m", "dvc", "config", "core.remote"]
-    found = subprocess.run(
-        command, cwd=place.clone, env=environment(place), capture_output=True, check=False
-    )
-    return found.returncode == 0
+    from dvc.repo import Repo
+
+    return "remote" in Repo(str(clone)).config["core"]
 
 
 def experiment(order: Order, *, pull: bool) -> list[str]:
@@ -159,51 +207,49 @@ def experiment(order: Order, *, pull: bool) -> list[str]:
     return ["exp", "run", *pulling, "-n", order.name, "-m", message, *options]
 
 
-def send(words: Sequence[str], place: Workplace) -> None:
+def send(words: Sequence[str], clone: Path, place: Workplace) -> None:
     """A ``dvc`` command that pushes; without what others need the experiment is not done."""
     shown = re.sub(r"//[^/@]*@", "//", f"dvc {' '.join(words)}")  # no password in a log
-    said, code = run_dvc(words, shown, place)
+    said, code = run_dvc(words, shown, clone, place)
     if code:
         raise UserError(f"done, but not pushed to the remote: {error_line(said, code)}")
 
 
-def run_dvc(words: Sequence[str], command: str, place: Workplace) -> tuple[str, int]:
-    """What DVC said, which is also added to the log after the ``command``, and its exit code."""
-    Path(place.log).parent.mkdir(parents=True, exist_ok=True)
-    with open(place.log, "a+", encoding="utf-8", errors="replace") as log:
-        log.write(f"$ {command}\n")
-        log.flush()
-        start = log.tell()
-        code = subprocess.run(
-            [sys.executable, "-m", "dvc", *words],
-            cwd=place.clone, env=environment(place), stdin=subprocess.DEVNULL,
-            stdout=log, stderr=subprocess.STDOUT, check=False,
-        ).returncode  # fmt: skip
-        log.seek(start)
-        return log.read(), code
+def run_dvc(words: Sequence[str], command: str, clone: Path, place: Workplace) -> tuple[str, int]:
+    """What DVC said, and its exit code. Our output, and so DVC's, is the log."""
+    os.write(1, f"$ {command}\n".encode())
+    start = place.log.stat().st_size
+    own = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"  # the same Python
+    own |= {"PATH": path, "DVC_NO_ANALYTICS": "1"} | place.environment
+    dvc = [sys.executable, "-m", "dvc", *words]
+    code = subprocess.run(dvc, cwd=clone, env=own, check=False).returncode
+    return place.log.read_bytes()[start:].decode("utf-8", "replace"), code
 
 
 def error_line(log: str, code: int) -> str:
     """What a person should read first: a stage's own line, else DVC's, else the last one."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", log).splitlines()]
-    lines = [line for line in lines if line]
+    lines = [line for line in lines if line] or [f"dvc ended with exit code {code}"]
     for start in DIFFICULTIES:
         for line in lines:
             if line.startswith(start):
                 return line.removeprefix(start)[:300]
-    return lines[-1][:300] if lines else f"dvc ended with exit code {code}"
+    return lines[-1][:300]
 
 
 # -- what came out ----------------------------------------------------------------------------
 
 
-def collect(order: Order, place: Workplace, started: str, seconds: float, log: str) -> Record:
+def collect(
+    order: Order, clone: Path, revision: str, started: datetime, seconds: float, trained: int
+) -> Record:
+    """The record of the experiment that ended in the clone."""
     from dacr.config import load_params
     from dacr.evaluation import files
     from dacr.evaluation.plots import read_tables
     from dacr.runtime.provenance import machine
 
-    clone = Path(place.clone)
     params = load_params(clone / "params.yaml")
     metrics = files.read_metrics(clone / "reports/metrics.json")
     schedule = files.read_schedule(clone / "data/split/schedule.csv")
@@ -219,11 +265,11 @@ def collect(order: Order, place: Workplace, started: str, seconds: float, log: s
         seed=params.seed,
         overrides={key: value for key, value in chosen.items() if key not in groups},
         command=order.command,
-        revision=place.revision,
+        revision=revision,
         code=order.code,
-        started=started,
-        seconds=round(seconds, 1),
-        whole=len(LEARNED.findall(log)) == len(params.schedule.sessions),
+        started=started.isoformat(timespec="seconds"),
+        seconds=seconds,
+        whole=trained == len(params.schedule.sessions),
         machine={k: v for k, v in machine().items() if k not in ("git_revision", "dirty")},
         data={
             "classes": benchmark["classes"],
@@ -276,85 +322,43 @@ def embedding(table: Any) -> dict[str, list[Any]]:
     return columns
 
 
-def commit_of(name: str, place: Workplace) -> bytes:
-    clone = Path(place.clone)
-    refs = git("for-each-ref", "--format=%(refname)", "refs/exps", folder=clone).split()
-    own = [ref for ref in refs if ref.endswith(f"/{name}")]
+def commit_of(name: str, clone: Path, place: Workplace) -> bytes:
+    own = [ref for ref in experiment_refs(clone) if ref.endswith(f"/{name}")]
     if not own:
         raise UserError(f"dvc exp run ended without an experiment {name}; see {place.log}")
-    bundle = clone / ".git" / "dacr.bundle"
-    git(
-        "bundle",
-        "create",
-        "--quiet",
-        str(bundle.resolve()),
-        own[0],
-        f"^{place.revision}",
-        folder=clone,
-    )
+    bundle = (clone / ".git/dacr.bundle").resolve()
+    git("bundle", "create", "--quiet", str(bundle), own[0], f"^{place.revision}", folder=clone)
     content = bundle.read_bytes()
     bundle.unlink()
     return content
 
 
-# -- across a process -------------------------------------------------------------------------
+# -- the process ------------------------------------------------------------------------------
 
 
-def write_order(path: Path, order: Order, place: Workplace) -> None:
-    write_text(path, to_json({"order": asdict(order), "place": asdict(place)}))
-
-
-def write_outcome(path: Path, outcome: Outcome) -> None:
-    path.with_suffix(".bundle").write_bytes(outcome.bundle)
-    record = outcome.record.model_dump() if outcome.record else None
-    content = {"name": outcome.name, "record": record, "error": outcome.error}
-    write_text(path, to_json(content))
-
-
-def read_outcome(path: Path) -> Outcome:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    record = Record.model_validate(content["record"]) if content["record"] else None
-    bundle = path.with_suffix(".bundle").read_bytes()
-    return Outcome(content["name"], record, content["error"], bundle)
-
-
-def end_all(number: int, frame: FrameType | None) -> None:
-    """Told to end: at once, with DVC and the stage that it runs. Checkpoints are written whole."""
-    os.killpg(0, signal.SIGKILL)
-
-
-def end_with_parent(parent: int) -> None:
-    """On Linux a worker is told to end when the engine that started it is gone, however it went."""
-    if sys.platform == "linux":
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
-        if os.getppid() != parent:  # it went before it could be told
-            sys.exit(f"process {parent} that started this one is gone")
-
-
-def guard_group() -> None:
-    """A process that ends our group once we are gone, however we went.
+def end_together() -> None:
+    """Fork a process that kills our process group once we or the engine are gone, however we went.
 
     Nothing else would end DVC and its stage after a SIGKILL of this process alone, which is what
-    Ray sends when a task is cancelled. The pipe's other end is closed by our death.
+    Ray sends when a task is cancelled. Our standard input ends with the engine, the pipe with us.
+    The process also holds the lock of the clone until then.
     """
-    reading, held = os.pipe()
+    ours, held = os.pipe()
     if os.fork():
-        os.close(reading)
+        os.close(ours)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         return
     os.close(held)
-    os.read(reading, 1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    select.select([0, ours], [], [])
     os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
-    guard_group()
-    signal.signal(signal.SIGTERM, end_all)
-    end_with_parent(int(sys.argv[2]))
-    path = Path(sys.argv[1])
-    content = json.loads(path.read_text(encoding="utf-8"))
-    outcome = perform(Order(**content["order"]), Workplace(**content["place"]))
-    write_outcome(path.with_suffix(".outcome"), outcome)
+    job = JOB.validate_json(sys.stdin.buffer.readline())
+    outcome = perform(job.order, job.place)
+    write_text(job.place.outcome, OUTCOME.dump_json(outcome).decode())
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ PLUMBING = frozenset(
         "dacr.errors",  # messages
         "dacr.model.flops",  # a note beside the outs
         "dacr.runtime.code",  # this module
+        "dacr.runtime.git",  # facts for notes
         "dacr.runtime.progress",  # what is shown while a stage runs
         "dacr.runtime.provenance",  # notes beside the outs
         "dacr.runtime.stage",  # how a stage ends

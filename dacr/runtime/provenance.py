@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ import torch
 
 from dacr.config import Params
 from dacr.runtime.device import pick_device
+from dacr.runtime.git import git_or_nothing
 
 OUTS = {"learn": "learned/state.safetensors", "consolidate": "results/predictions.parquet"}
 """The out of each stage that its note is about; another run has other bytes in it."""
@@ -40,11 +40,6 @@ PACKAGES = (
     "torch",
     "torchvision",
 )
-
-
-def _git(*arguments: str) -> str:
-    result = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    return result.stdout.strip()
 
 
 def _processor() -> str:
@@ -67,9 +62,9 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "packages": {name: metadata.version(name) for name in PACKAGES},
-        "git_revision": _git("rev-parse", "HEAD"),
+        "git_revision": git_or_nothing("rev-parse", "HEAD"),
         "dirty": bool(
-            _git("status", "--porcelain", "--untracked-files=no", "--", "dacr", "stages")
+            git_or_nothing("status", "--porcelain", "--untracked-files=no", "--", "dacr", "stages")
         ),
     }
 
