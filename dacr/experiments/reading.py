@@ -7,6 +7,7 @@ from a remote if it is not in the cache.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from typing import Any, Protocol
 import yaml
 
 from dacr.errors import UserError
-from dacr.report.page import flatten
 
 WORKSPACE = "workspace"
 PARAMS, LOCK = "params.yaml", "dvc.lock"
@@ -236,6 +236,17 @@ def _put(tree: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
         return tree | {name: value}
     below = tree.get(name)
     return tree | {name: _put(below if isinstance(below, dict) else {}, rest, value)}
+
+
+def flatten(params: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested parameters as (dotted name, value as JSON)."""
+    flat: list[tuple[str, str]] = []
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            flat += flatten(value, f"{prefix}{key}.")
+        else:
+            flat.append((f"{prefix}{key}", json.dumps(value, ensure_ascii=False)))
+    return flat
 
 
 def differing(a: dict[str, Any], b: dict[str, Any]) -> list[tuple[str, str | None, str | None]]:
