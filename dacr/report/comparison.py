@@ -70,7 +70,7 @@ def render_comparison(comparison: Comparison) -> str:
         "(negative is forgetting), purities between 0 and 1."
     )
     accuracy = [accuracy_curves(c), Figure(sheet=domains) if c.domains else None]
-    metrics = [Figure(legend, sheet=changes_sheet("Metrics", "metric", c.rows))]
+    metrics = [Figure(legend, sheet=changes_sheet("All metrics", "metric", c.rows))]
     return render_page(
         "comparison.html.j2",
         [
@@ -78,7 +78,7 @@ def render_comparison(comparison: Comparison) -> str:
             section("domains", "Accuracy of each domain by session", domain_curves(c)),
             section("mixtures", "Components and their purity by session", mixture_curves(c)),
             section("parameters", "Parameters", [params], css="single"),
-            section("metrics", "All metrics", metrics, css="single"),
+            section("metrics", "Metrics", metrics, css="single"),
         ],
         a=c.a,
         b=c.b,
