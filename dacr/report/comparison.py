@@ -12,7 +12,7 @@ from rich.text import Text
 from dacr.evaluation.formats import NOTHING, UNITS
 from dacr.experiments.comparison import Change, Comparison, Points, Side
 from dacr.report.charts import Line, line_chart, percent_range, short, ticks
-from dacr.report.html import Card, Cell, Figure, Sheet, render_page, section
+from dacr.report.html import Card, Cell, Figure, Section, Sheet, render_page
 from dacr.report.terminal import console_of, table_of
 
 KICKER = "dacr · two experiments side by side"
@@ -74,11 +74,11 @@ def render_comparison(comparison: Comparison) -> str:
     return render_page(
         "comparison.html.j2",
         [
-            section("accuracy", "Accuracy by session", accuracy),
-            section("domains", "Accuracy of each domain by session", domain_curves(c)),
-            section("mixtures", "Components and their purity by session", mixture_curves(c)),
-            section("parameters", "Parameters", [params], css="single"),
-            section("metrics", "Metrics", metrics, css="single"),
+            Section("accuracy", "Accuracy by session", accuracy),
+            Section("domains", "Accuracy of each domain by session", domain_curves(c)),
+            Section("mixtures", "Components and their purity by session", mixture_curves(c)),
+            Section("parameters", "Parameters", [params], css="single"),
+            Section("metrics", "Metrics", metrics, css="single"),
         ],
         a=c.a,
         b=c.b,

@@ -5,7 +5,7 @@ A table (``Sheet``) is data, so that a terminal can show the same one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,16 +75,14 @@ class Card:
 class Section:
     id: str
     title: str
-    figures: Sequence[Figure]
+    content: Sequence[Figure | None]
+    """None is a figure that there is no data for."""
     intro: str = ""
     css: str = ""
 
-
-def section(
-    name: str, title: str, figures: Iterable[Figure | None], intro: str = "", css: str = ""
-) -> Section:
-    """A section of the figures that a run has data for."""
-    return Section(name, title, [figure for figure in figures if figure], intro, css)
+    @property
+    def figures(self) -> list[Figure]:
+        return [figure for figure in self.content if figure]
 
 
 def sheet_of(frame: pd.DataFrame, label: str = "Numbers") -> Sheet:
@@ -102,38 +100,43 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def hot(text: str, heat: float, title: str, css: str | None = None) -> Cell:
-    """A field of a heat map; ``heat`` from 0 to 1 is the strength of its colour."""
-    marked = {"class": css} if css else {}
-    return Cell(text, {**marked, "style": f"--heat:{heat:.3f}", "title": title})
-
-
 def heat_map(
     label: str,
     corner: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    cells: Mapping[tuple[str, str], Cell],
+    values: pd.DataFrame,
+    cell: Callable[[str, str, float], tuple[str, float, str]],
+    marked: Container[tuple[str, str]] = (),
 ) -> Sheet:
-    """A heat map that is a table, so that it can be read without seeing colours."""
-    body = [[row, *(cells.get((row, column)) for column in columns)] for row in rows]
-    return Sheet(label, [corner, *columns], body, "grid")
+    """A heat map that is a table, so that it can be read without seeing colours.
+
+    ``cell`` gives the text of a (row, column, value), the strength of its colour from 0 to 1, and
+    its tooltip; where there is no value, the field is empty.
+    """
+
+    def field(row: str, column: str, value: float) -> Cell | None:
+        if pd.isna(value):
+            return None
+        text, heat, title = cell(row, column, value)
+        css = {"class": "marked"} if (row, column) in marked else {}
+        return Cell(text, {**css, "style": f"--heat:{heat:.3f}", "title": title})
+
+    columns = [str(column) for column in values.columns]
+    rows = [
+        [name, *(field(name, *pair) for pair in zip(columns, row, strict=True))]
+        for name, row in zip(values.index, values.to_numpy().tolist(), strict=True)
+    ]
+    return Sheet(label, [corner, *columns], rows, "grid")
 
 
-def percent_map(
-    label: str,
-    corner: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    values: Mapping[tuple[str, str], float],
-) -> Sheet:
-    """A heat map of accuracies."""
-    cells = {
-        # The square sets good accuracies apart from each other, where most of them lie.
-        (row, column): hot(f"{v:.0f}", (v / 100.0) ** 2, f"{row}, {column}: {v:.2f} %")
-        for (row, column), v in values.items()
-    }
-    return heat_map(label, corner, rows, columns, cells)
+def percent_map(label: str, corner: str, values: pd.DataFrame, of: str = ", ") -> Sheet:
+    """A heat map of accuracies; ``of`` stands between the names of row and column."""
+    # The square sets good accuracies apart from each other, where most of them lie.
+    return heat_map(
+        label,
+        corner,
+        values,
+        lambda row, column, v: (f"{v:.0f}", (v / 100) ** 2, f"{row}{of}{column}: {v:.2f} %"),
+    )
 
 
 def render_page(template: str, sections: Sequence[Section], **content: Any) -> str:

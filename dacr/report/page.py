@@ -21,7 +21,7 @@ from markupsafe import Markup
 from dacr.experiments.published import Published
 from dacr.experiments.reading import flatten
 from dacr.report import sections
-from dacr.report.html import TEMPLATES, Sheet, render_page, section
+from dacr.report.html import TEMPLATES, Section, Sheet, render_page
 
 LEARN = "provenance-learn.json"  # a session learns before it consolidates
 CHOICES = ("augmentation", "model", "train", "loss", "mixture", "reduction", "memory", "options")
@@ -68,14 +68,14 @@ def render(run: Run) -> str:
     return render_page(
         "run.html.j2",
         [
-            section("accuracy", "Accuracy by session", accuracy),
-            section("paper", "Beside the paper", sections.beside_the_paper(run.paper, metrics)),
-            section("domains", "Classes and domains", pairs),
-            section("mixture", "Mixture", mixture),
-            section("learning", "Memory and losses", learning),
-            section("confusion", "Confusion", confusion),
-            section("embedding", "Features in the plane", embedding, tsne, "three"),
-            section("data", "Data", data, css="single"),
+            Section("accuracy", "Accuracy by session", accuracy),
+            Section("paper", "Beside the paper", sections.beside_the_paper(run.paper, metrics)),
+            Section("domains", "Classes and domains", pairs),
+            Section("mixture", "Mixture", mixture),
+            Section("learning", "Memory and losses", learning),
+            Section("confusion", "Confusion", confusion),
+            Section("embedding", "Features in the plane", embedding, tsne, "three"),
+            Section("data", "Data", data, css="single"),
         ],
         params=run.params,
         benchmark=benchmark,

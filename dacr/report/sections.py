@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +31,7 @@ from dacr.report.charts import (
     short,
     ticks,
 )
-from dacr.report.html import Card, Fact, Figure, Sheet, heat_map, hot, percent_map, sheet_of
+from dacr.report.html import Card, Fact, Figure, Sheet, heat_map, percent_map, sheet_of
 
 MOST_CLASSES_IN_A_GRID = 25
 HEAT = (0, 114, 178)
@@ -148,15 +147,13 @@ def accuracy_curve(table: pd.DataFrame) -> Figure:
     return lines_by_session(table, names, caption, "accuracy, %", percent_range(lowest))
 
 
-def domain_accuracies(table: pd.DataFrame, metrics: Facts, domains: Sequence[str]) -> Figure:
-    """Accuracy of each domain (rows) after each session (columns)."""
-    sessions = [f"{t}" for t in sorted(table["session"].unique())]
-    values = {
-        (row["domain"], str(row["session"])): row["accuracy"] for row in table.to_dict("records")
-    }
+def domain_accuracies(table: pd.DataFrame, metrics: Facts, domains: list[str]) -> Figure:
+    values = table.pivot(index="domain", columns="session", values="accuracy").reindex(
+        list(domains)
+    )
     facts = {
         "pair_averaged_incremental_accuracy": (
-            "Average over sessions, every class-domain pair weighing the same",
+            "Average over sessions, with equal weight for all class-domain pairs",
             "%",
         ),
         "pair_averaged_final_accuracy": ("The same after the last session", "%"),
@@ -167,78 +164,76 @@ def domain_accuracies(table: pd.DataFrame, metrics: Facts, domains: Sequence[str
     }
     return Figure(
         "After each session, on the test images of the domain's pairs seen so far.",
-        sheet=percent_map("Accuracy by domain and session, %", "domain", domains, sessions, values),
+        sheet=percent_map("Accuracy by domain and session, %", "domain", values, ", session "),
         facts=metric_facts(metrics, facts),
     )
 
 
-def pair_accuracies(metrics: Facts, benchmark: Facts) -> Figure:
-    """Accuracy of each class (rows) in each domain (columns), after the last session."""
+def _by_pair(table: pd.DataFrame, column: str, benchmark: Facts) -> pd.DataFrame:
+    """A column of a table with one row per pair: classes as rows, domains as columns."""
     classes, domains = benchmark["classes"], benchmark["domains"]
-    values = {
-        (classes[pair["class"]], domains[pair["domain"]]): pair["accuracy"]
-        for pair in metrics["accuracy_by_pair"]
-    }
-    label = "Accuracy by class and domain, %"
-    sheet = percent_map(label, "class", classes, domains, values)
+    wide = table.pivot(index="class", columns="domain", values=column)
+    wide = wide.reindex(index=range(len(classes)), columns=range(len(domains)))
+    return wide.set_axis(classes, axis=0).set_axis(domains, axis=1)
+
+
+def pair_accuracies(metrics: Facts, benchmark: Facts) -> Figure:
+    values = _by_pair(pd.DataFrame(metrics["accuracy_by_pair"]), "accuracy", benchmark)
+    sheet = percent_map("Accuracy by class and domain, %", "class", values, " in ")
     return Figure("After the last session.", sheet=sheet)
 
 
 def arrivals(schedule: pd.DataFrame, benchmark: Facts) -> Figure:
-    """Which session brings each class (rows) in each domain (columns)."""
-    classes, domains = benchmark["classes"], benchmark["domains"]
-    last = int(schedule["session"].max())
-    cells = {
-        (classes[c], domains[d]): hot(
-            str(session),
-            0.7 * session / last,
-            f"session {session} brings {classes[c]} in {domains[d]}{', a new class' * new}",
-            "marked" if new else None,
-        )
-        for session, c, d, new in schedule.itertuples(index=False)
-    }
+    classes, domains, last = benchmark["classes"], benchmark["domains"], schedule["session"].max()
+    rows = schedule.itertuples(index=False)
+    new = {(classes[c], domains[d]) for _, c, d, new_class in rows if new_class}
+
+    def field(c: str, d: str, t: float) -> tuple[str, float, str]:
+        title = f"session {t:.0f} brings {c} in {d}{', a new class' * ((c, d) in new)}"
+        return f"{t:.0f}", 0.7 * t / last, title
+
+    sheet = heat_map(
+        "The session that brings each pair",
+        "class",
+        _by_pair(schedule, "session", benchmark),
+        field,
+        new,
+    )
     ring = '<span class="ringed">A ring</span> marks the session in which a class is new.'
-    label = "The session that brings each pair"
-    return Figure(Markup(ring), sheet=heat_map(label, "class", classes, domains, cells))
+    return Figure(Markup(ring), sheet=sheet)
 
 
-def confusion(table: pd.DataFrame, classes: Sequence[str]) -> list[Figure]:
+def confusion(table: pd.DataFrame, classes: list[str]) -> list[Figure]:
     """Shares of each actual class (rows) by predicted class; a picture where there are many."""
     counts = pd.crosstab(table["actual"], table["predicted"])
     counts = counts.reindex(index=list(classes), columns=list(classes), fill_value=0)
     shares = counts.div(counts.sum(axis=1).clip(lower=1), axis=0) * 100.0
-    pairs = {(a, p): float(shares.loc[a, p]) for a in classes for p in classes}  # type: ignore[arg-type]
-    wrong = sorted(
-        ((a, p, share) for (a, p), share in pairs.items() if a != p and share > 0),
-        key=lambda entry: -entry[2],
-    )
     if len(classes) <= MOST_CLASSES_IN_A_GRID:
-        cells = {
-            (a, p): hot(
-                f"{share:.0f}" if share >= 0.5 else "",
-                share / 100.0,
-                f"{a} taken for {p}: {share:.1f} %",
-            )
-            for (a, p), share in pairs.items()
-        }
-        label = "Of each actual class (row), % taken for each class (column)"
-        sheet = heat_map(label, "actual", classes, classes, cells)
+        sheet = heat_map(
+            "Of each actual class (row), % taken for each class (column)",
+            "actual",
+            shares,
+            lambda a, p, v: (f"{v:.0f}" * (v >= 0.5), v / 100, f"{a} taken for {p}: {v:.1f} %"),
+        )
         matrix = Figure("After the last session.", sheet=sheet)
     else:
         what = f"Confusion matrix of {len(classes)} classes; the rows are the actual, the columns "
         picture = image(matrix_png(shares.to_numpy()), "matrix", f"{what}the predicted classes")
         matrix = Figure("After the last session.", picture)
-    most = [[a, p, f"{share:.1f}"] for a, p, share in wrong[:5]]
+    found = zip(classes, shares.to_numpy().tolist(), strict=True)
+    pairs = [(a, p, v) for a, row in found for p, v in zip(classes, row, strict=True)]
+    wrong = sorted((own for own in pairs if own[0] != own[1] and own[2]), key=lambda own: -own[2])
+    most = [[a, p, f"{v:.1f}"] for a, p, v in wrong[:5]]
+    label, columns = "Most often confused", ["actual", "taken for", "% of the class"]
     if not most:
-        return [matrix, Figure("Nothing: every test image was recognised.", title="Confused")]
-    columns = ["actual", "taken for", "% of the class"]
-    return [matrix, Figure(sheet=Sheet("Most often confused", columns, most, "numbers full words"))]
+        return [matrix, Figure("Nothing: every test image was recognised.", title=label)]
+    return [matrix, Figure(sheet=Sheet(label, columns, most, "numbers full words"))]
 
 
 # -- the learner ------------------------------------------------------------------------------
 
 
-def mixture(tables: Tables, metrics: Facts, classes: Sequence[str]) -> list[Figure]:
+def mixture(tables: Tables, metrics: Facts, classes: list[str]) -> list[Figure]:
     """How the mixtures grew and shrank; nothing for a method with one prototype per class."""
     by_class, kappa = tables["components_by_class"], tables["kappa"]
     if by_class.empty:
@@ -283,18 +278,21 @@ def mixture(tables: Tables, metrics: Facts, classes: Sequence[str]) -> list[Figu
     return figures
 
 
-def _components(by_class: pd.DataFrame, classes: Sequence[str]) -> Sheet:
-    most = int(by_class["after"].max())
-    cells = {
-        (row["class"], str(row["session"])): hot(
-            str(row["after"]),
-            0.9 * row["after"] / most,
-            f"{row['class']}, session {row['session']}: {row['before']} → {row['after']}",
-        )
-        for row in by_class.to_dict("records")
-    }
-    sessions = [str(t) for t in sorted(by_class["session"].unique())]
-    return heat_map("Components of each class after reduction", "class", classes, sessions, cells)
+def _components(by_class: pd.DataFrame, classes: list[str]) -> Sheet:
+    rows = by_class.to_dict("records")
+    before = {(row["class"], str(row["session"])): row["before"] for row in rows}
+    after = by_class.pivot(index="class", columns="session", values="after").reindex(classes)
+    most = by_class["after"].max()
+    return heat_map(
+        "Components of each class after reduction",
+        "class",
+        after,
+        lambda c, t, n: (
+            f"{n:.0f}",
+            0.9 * n / most,
+            f"{c}, session {t}: {before[c, t]} → {n:.0f}",
+        ),
+    )
 
 
 def _reductions(by_class: pd.DataFrame, merges: pd.DataFrame) -> pd.DataFrame:
@@ -304,7 +302,7 @@ def _reductions(by_class: pd.DataFrame, merges: pd.DataFrame) -> pd.DataFrame:
     return table.assign(mean_distance=distance).round(3).reset_index()
 
 
-def memory(table: pd.DataFrame, domains: Sequence[str]) -> Figure | None:
+def memory(table: pd.DataFrame, domains: list[str]) -> Figure | None:
     """Exemplars in memory by domain; None where the run did not record them."""
     if table.empty:
         return None

@@ -8,7 +8,7 @@ import pandas as pd
 
 from dacr.evaluation.formats import NOTHING, decimals
 from dacr.experiments.records import Record
-from dacr.experiments.results import Number, Results
+from dacr.experiments.results import Results
 from dacr.report.charts import (
     Bar,
     Line,
@@ -57,29 +57,24 @@ def metric_sheet(
     results: Results, split: str, metric: str, seeds_of: Callable[[list[Record]], str | Cell]
 ) -> Sheet:
     """A metric of every row on a split; ``seeds_of`` gives the text about a row's experiments."""
-    gains = results.has_gains
-    columns = ["", "measured", "seeds"] + ["gain"] * gains
-    if results.reference:
-        columns += [f"paper, {results.reference_name}"] + ["paper's gain"] * gains
-        columns += ["difference"] * results.comparable
-    rows = []
+    digits, gains = decimals(metric), results.has_gains
+    rows: list[list[str | Cell]] = []
     for key, row in results.rows.items():
         own = results.number(key, split, metric)
-        seeds = seeds_of(results.records[key, split]) if own.seeds else NOTHING
-        measured, *others = _number_texts(results, own, decimals(metric))
-        rows.append([row.label, measured, seeds, *others])
-    return Sheet(f"{split.upper()}, {words(metric)}", columns, rows)
-
-
-def _number_texts(results: Results, own: Number, digits: int) -> list[str]:
-    gains = results.has_gains
-    texts = [with_deviation(own.mean, own.deviation, digits)]
-    texts += [signed(own.gain, digits, own.gain_deviation)] * gains
-    if results.reference:
-        texts.append(with_deviation(own.paper, own.paper_deviation, digits))
-        texts += [signed(own.paper_gain, digits)] * gains
-        texts += [signed(own.difference, digits)] * results.comparable
-    return texts
+        told: dict[str, str | Cell] = {"": row.label}
+        told["measured"] = with_deviation(own.mean, own.deviation, digits)
+        told["seeds"] = seeds_of(results.records[key, split]) if own.seeds else NOTHING
+        if gains:
+            told["gain"] = signed(own.gain, digits, own.gain_deviation)
+        if results.reference:
+            theirs = with_deviation(own.paper, own.paper_deviation, digits)
+            told[f"paper, {results.reference_name}"] = theirs
+        if results.reference and gains:
+            told["paper's gain"] = signed(own.paper_gain, digits)
+        if results.comparable:
+            told["difference"] = signed(own.difference, digits)
+        rows.append([*told.values()])
+    return Sheet(f"{split.upper()}, {words(metric)}", [*told], rows)
 
 
 def detail_sheets(results: Results, split: str, detail: str) -> list[Sheet]:
@@ -228,18 +223,12 @@ def arrival_maps(results: Results, split: str) -> list[Sheet]:
 
 
 def arrival_map(classes: dict[str, list[float]], label: str) -> Sheet:
-    most = max(map(len, classes.values()))
-    columns = [str(i + 1) for i in range(most)]
+    values = pd.DataFrame({name: pd.Series(own) for name, own in classes.items()}).T
+    values.loc["mean"] = values.mean()
+    columns = [str(i + 1) for i in range(values.shape[1])]
     columns[0] += " oldest"
     columns[-1] += " newest"
-    at = [[values[i] for values in classes.values() if len(values) > i] for i in range(most)]
-    rows = classes | {"mean": [sum(column) / len(column) for column in at]}
-    values = {
-        (name, column): value
-        for name, own in rows.items()
-        for column, value in zip(columns, own, strict=False)
-    }
-    return percent_map(label, "class", list(rows), columns, values)
+    return percent_map(label, "class", values.set_axis(columns, axis=1))
 
 
 def embeddings(results: Results, split: str) -> list[Figure]:

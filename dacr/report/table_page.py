@@ -14,7 +14,7 @@ from dacr.evaluation.formats import decimals
 from dacr.experiments.records import Record, results_path, write_text
 from dacr.experiments.results import Results
 from dacr.report import table_words as said
-from dacr.report.html import Card, Cell, Figure, render_page, section
+from dacr.report.html import Card, Cell, Figure, Section, render_page
 from dacr.report.table_figures import (
     arrival_maps,
     embeddings,
@@ -95,7 +95,7 @@ def _about_numbers(results: Results) -> str:
 def render(results: Results) -> str:
     table, splits = results.table, results.table.splits
     charts = [
-        section(f"charts-{split}", f"Charts of {split.upper()}", figures(results, split))
+        Section(f"charts-{split}", f"Charts of {split.upper()}", figures(results, split))
         for split in splits
     ]
     maps = clouds = []
@@ -116,9 +116,9 @@ def render(results: Results) -> str:
         "table.html.j2",
         [
             *charts,
-            section("domains", "Old and new domains", maps),
-            section("features", "Features in the plane", clouds, tsne),
-            section("numbers", "Numbers", numbers, _about_numbers(results), "broad"),
+            Section("domains", "Old and new domains", maps),
+            Section("features", "Features in the plane", clouds, tsne),
+            Section("numbers", "Numbers", numbers, _about_numbers(results), "broad"),
         ],
         table=table,
         benchmark=results.benchmark,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Lines
 from rich.text import Text
 
 from dacr.evaluation.formats import NOTHING
@@ -16,32 +15,39 @@ from dacr.experiments.sweep import Ended
 from dacr.experiments.tables import Paper
 from dacr.experiments.worker import Outcome
 from dacr.report import table_words as said
+from dacr.report.html import Sheet
 from dacr.report.table_figures import detail_sheets, metric_sheet
 from dacr.report.terminal import table_of
 
 
 def show_list(paper: Paper, console: Console) -> None:
-    lines = Lines("name", "what", "in the paper", "splits", "rows", box=None, pad_edge=False)
-    for name, table in paper.tables.items():
-        rows = str(len(paper.rows(table, "icifar20")))
-        source = escape(table.source or NOTHING)
-        lines.add_row(name, escape(table.title), source, " ".join(table.splits), rows)
-    console.print(lines)
+    rows = [
+        [
+            name,
+            table.title,
+            table.source or NOTHING,
+            " ".join(table.splits),
+            str(len(paper.rows(table, "icifar20"))),
+        ]
+        for name, table in paper.tables.items()
+    ]
+    columns = ["name", "what", "in the paper", "splits", "rows"]
+    console.print(table_of(Sheet("", columns, rows, "left")))
 
 
 def show_plan(planned: Sequence[Task], redo: str | None, jobs: int, console: Console) -> None:
     """What would run, what is there, and how long it will take."""
     waiting = {task.experiment.name for task in to_run(planned, redo)}
-    lines = Lines(box=None, pad_edge=False)
-    lines.add_column("experiment", no_wrap=True, overflow="fold")
-    for heading in ("with", "state", "about"):
-        lines.add_column(heading, overflow="fold")
-    for task in planned:
-        state = _state(task, task.experiment.name in waiting)
-        about = said.duration(task.seconds) if task.seconds is not None else NOTHING
-        special = " ".join(f"{k}={v}" for k, v in task.experiment.overrides if k != THREADS)
-        lines.add_row(task.experiment.name, escape(special), escape(state), about)
-    console.print(lines)
+    rows = [
+        [
+            task.experiment.name,
+            " ".join(f"{k}={v}" for k, v in task.experiment.overrides if k != THREADS),
+            _state(task, task.experiment.name in waiting),
+            NOTHING if task.seconds is None else said.duration(task.seconds),
+        ]
+        for task in planned
+    ]
+    console.print(table_of(Sheet("", ["experiment", "with", "state", "about"], rows, "left")))
     console.print(summary(planned, redo, jobs))
 
 
