@@ -41,7 +41,7 @@ def looks(drawing: ElementTree.Element) -> list[Look]:
 def line_figures(page: str) -> list[list[Look]]:
     """The looks of each line chart's lines, once it is certain that its legend shows the same."""
     found = []
-    figures = re.findall(r'<figure class="panel">.*?</figure>', page, re.DOTALL)
+    figures = re.findall(r'<figure class="panel"[^>]*>.*?</figure>', page, re.DOTALL)
     for figure in (ElementTree.fromstring(text) for text in figures if "<svg" in text):
         (chart,) = of_class(figure, "chart")
         lines = looks(chart)

@@ -20,16 +20,16 @@ from dacr.errors import UserError
 from dacr.experiments.comparison import (
     Comparison,
     Side,
+    change_of,
     compare_experiments,
     direction,
-    further_curves,
-    make_row,
     read_side,
     warnings_of,
     why_incomparable,
 )
 from dacr.experiments.reading import open_experiment
-from dacr.report.comparison_text import rows_table, text_curves
+from dacr.report.comparison import changes_sheet, mixture_curves, text_curves
+from dacr.report.terminal import table_of
 from stages import evaluate
 from tests.experiment_project import call, dacr, put_under_dvc, run, save
 from tests.legends import line_figures
@@ -141,7 +141,7 @@ def test_an_experiment_beside_itself_is_the_same(project: Path) -> None:
 def test_the_direction_of_a_metric(
     name: str, a: float | None, b: float, wanted: str, verdict: str
 ) -> None:
-    row = make_row(name, a, b, comparable=True)
+    row = change_of(name, a, b, comparable=True)
     assert (row.wanted, row.verdict) == (wanted, verdict)
     assert direction(name) == {"↑": 1, "↓": -1, "": 0}[wanted]
 
@@ -276,7 +276,7 @@ def test_the_terminal_and_the_page_show_both_curves(
 def test_without_a_mixture_there_is_no_curve_of_it(project: Path) -> None:
     comparison = compared(project, "main", "workspace")
     assert comparison.a.curves["components"] == [(session, 1.0) for session in range(1, 5)]
-    assert further_curves(comparison) == []
+    assert mixture_curves(comparison) == []
 
 
 @pytest.mark.parametrize("sessions", [1, 4, 20])
@@ -294,7 +294,7 @@ def test_the_plot_keeps_to_the_width_of_the_terminal(sessions: int, width: int) 
 def test_numbers_are_whole_where_there_is_little_room(project: Path) -> None:
     rows = compared(project, "ours", "main").rows
     console = Console(width=40, file=io.StringIO())
-    console.print(rows_table("Metrics", "metric", rows, 40))
+    console.print(table_of(changes_sheet("Metrics", "metric", rows, verdicts=False)))
     shown = console.file.getvalue()
     assert all(text in shown for row in rows for text in (row.a, row.b, row.difference))
 

@@ -582,7 +582,7 @@ def test_progress_is_plain_lines_outside_a_terminal(
     big = DATA * 8
     checksum = f"md5:{hashlib.md5(big).hexdigest()}"
     fetch(published(server.serve("/file.bin", big), checksum=checksum), root)
-    assert capsys.readouterr().out.splitlines()[-1] == "file.bin: 2 of 2 MB, 0 a second"
+    assert capsys.readouterr().out.splitlines()[-1] == "file.bin: 2 of 2 MB, 0 per second"
 
 
 @pytest.mark.parametrize(

@@ -35,17 +35,12 @@ from dacr.experiments.records import Record, Store, _facts, read_results, write_
 from dacr.experiments.results import Results, commit_results, deviation, results_of
 from dacr.experiments.tables import Paper, load_paper, load_table
 from dacr.experiments.worker import by_arrival
-from dacr.report.table_charts import (
-    COLOURS,
-    WIDTH,
-    MarkedBar,
-    arrival_grid,
-    colour_of,
-    marked_bars,
-    mean,
-)
-from dacr.report.table_page import _leading_row, render, with_code
-from dacr.report.table_terminal import beside, scale, show_plan, show_results, signed, where
+from dacr.report.charts import WIDTH, Bar, bar_chart
+from dacr.report.html import Cell
+from dacr.report.table_figures import METHOD_COLOURS, arrival_map, colour_of, mean, signed
+from dacr.report.table_page import leading_row, render, with_code
+from dacr.report.table_terminal import show_plan, show_results
+from dacr.report.table_words import beside, scale, where
 from dacr.runtime.compose import compose
 from tests.chromium import Chromium, executable
 from tests.legends import line_figures
@@ -135,11 +130,11 @@ def test_rows_of_a_grid_are_what_the_benchmark_says(paper: Paper) -> None:
 
 
 def test_every_method_has_a_colour_of_its_own_and_hosts_are_dashed(paper: Paper) -> None:
-    assert COLOURS.keys() == paper.methods.keys()
-    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert METHOD_COLOURS.keys() == paper.methods.keys()
+    assert len(set(METHOD_COLOURS.values())) == len(METHOD_COLOURS)
     for host in ("ucir", "geodl", "der"):
-        assert COLOURS[host] % 2 == 1  # odd colours are dashed
-        assert COLOURS[f"{host}_dacr"] % 2 == 0
+        assert METHOD_COLOURS[host] % 2 == 1  # odd colours are dashed
+        assert METHOD_COLOURS[f"{host}_dacr"] % 2 == 0
 
 
 def test_the_lines_of_all_methods_can_be_told_apart_without_colour(
@@ -499,7 +494,7 @@ def test_the_headline_is_the_benchmarks_own_setting_and_not_the_best(
     for table in ("main", "ablation", "departures", "delta", "memory", "components"):
         results = fill(paper, store, table, seeds=[1])
         split = results.table.splits[0]
-        leading[table] = _leading_row(results, split, results.table.metrics[0])
+        leading[table] = leading_row(results, split, results.table.metrics[0])
     assert leading == {
         "main": "der_dacr", "ablation": "bilevel", "departures": "ours",
         "delta": "0.5", "memory": "50", "components": "10",
@@ -512,20 +507,20 @@ def test_a_method_has_its_colour_in_every_table(paper: Paper, store: Store) -> N
         own = {key: colour_of(results, key) for key in results.rows}
         for key, row in results.rows.items():
             if row.overrides.keys() == {"method"}:
-                assert own[key] == COLOURS[row.method]
+                assert own[key] == METHOD_COLOURS[row.method]
         assert len(set(own.values())) == len(own)
 
 
 def test_values_of_bars_stand_in_columns() -> None:
-    rows = [MarkedBar("a", 10.0, None, 90.0, 1), MarkedBar("b", 0.5, 0.1, None, 2)]
-    chart = ElementTree.fromstring(marked_bars(rows, label="", digits=3))
+    rows = [Bar("a", 10.0, 1, None, 90.0), Bar("b", 0.5, 2, 0.1, None)]
+    chart = ElementTree.fromstring(str(bar_chart(rows, "", digits=3).chart))
     texts = {e.text: float(e.attrib["x"]) for e in chart.iter("text")}
     assert texts["10.000"] == texts["0.500"] == texts["measured"]
     assert texts["90.000"] == texts["–"] == texts["◇ paper"] == WIDTH
     furthest = max(float(e.attrib["x"]) + float(e.attrib["width"]) for e in chart.iter("rect"))
     assert furthest < texts["measured"] - 40
-    alone = marked_bars(rows[1:], label="", digits=3)
-    assert "paper" not in alone
+    alone = bar_chart(rows[1:], "", digits=3)
+    assert "paper" not in alone.chart
 
 
 def test_what_others_wrote_is_no_markup(paper: Paper, store: Store) -> None:
@@ -636,7 +631,7 @@ def test_the_scale_names_every_setting(paper: Paper, store: Store) -> None:
         setting = record_of(own).setting | {"epochs": epochs}
         store.add(record_of(own, setting=setting))
     results = results_of(paper, paper.table("main"), "icifar20", store)
-    assert "resnet8, 12 or 24 epochs a session" in scale(results)
+    assert "resnet8, 12 or 24 epochs per session" in scale(results)
 
 
 def test_curves_of_different_lengths_have_no_mean() -> None:
@@ -748,9 +743,10 @@ def test_details_serve_other_tables_but_the_large_ones() -> None:
 
 
 def test_arrival_runs_from_the_oldest_domain_to_the_newest() -> None:
-    grid = arrival_grid({"a": [10.0, 20.0, 30.0], "b": [30.0]}, "x")
-    assert grid.columns == ["1 oldest", "2", "3 newest"]
-    texts = [[cell and cell.text for cell in row] for _, row in grid.rows]
+    sheet = arrival_map({"a": [10.0, 20.0, 30.0], "b": [30.0]}, "x")
+    assert sheet.columns == ["class", "1 oldest", "2", "3 newest"]
+    rows = [row[1:] for row in sheet.rows]
+    texts = [[cell.text if isinstance(cell, Cell) else None for cell in row] for row in rows]
     assert texts == [["10", "20", "30"], ["30", None, None], ["20", "20", "30"]]
 
 

@@ -24,22 +24,20 @@ from dacr.data.sources.upstream import SAMPLE, WHOLE
 from dacr.errors import UserError
 from dacr.evaluation.files import read_history, read_predictions, read_schedule
 from dacr.evaluation.plots import read_tables, write_tables
-from dacr.experiments.published import Comparison, compare
+from dacr.experiments.published import Published, compare
 from dacr.experiments.tables import load_paper
 from dacr.report.charts import (
-    COLOURS,
+    PALETTE,
     SHAPES,
-    Bar,
     Line,
-    bar_chart,
+    bars_by_session,
     line_chart,
     paint,
     scatter,
     ticks,
 )
 from dacr.report.page import read_provenance, reproduce_command, write_provenance
-from dacr.report.pictures import matrix_png
-from dacr.report.result_sections import confusion
+from dacr.report.sections import confusion, matrix_png
 from dacr.runtime.compose import compose
 from tests.legends import line_figures, looks, of_class, place_and_shape
 from tests.synthetic_run import RULES, SyntheticRun, make_report, rerun
@@ -165,9 +163,10 @@ def test_many_classes_become_a_picture(tmp_path: Path) -> None:
     page = make_report(run, tmp_path)
     assert 'class="matrix"' in page.read_text(encoding="utf-8")
     table = pd.DataFrame({"actual": names, "predicted": [*names[1:], names[0]]})
-    section = confusion(table, names)
-    assert section.grid is None
-    assert section.most_confused[0] == ("class 0", "class 1", 100.0)
+    matrix, most = confusion(table, names)
+    assert matrix.sheet is None
+    assert most.sheet is not None
+    assert most.sheet.rows[0] == ["class 0", "class 1", "100.0"]
 
 
 def test_matrix_picture_has_a_pixel_an_entry(tmp_path: Path) -> None:
@@ -207,7 +206,7 @@ def test_command_composes_the_very_parameters(tmp_path: Path) -> None:
 
 def _compare(
     tmp_path: Path, *choice: str, paper: dict[str, int] | None = None, kind: str = WHOLE
-) -> Comparison:
+) -> Published:
     compose(list(choice), tmp_path / "params.yaml")
     params = load_params(tmp_path / "params.yaml").model_dump(mode="json", by_alias=True)
     benchmark: dict[str, Any] = {"counts": {"train": 50_000, "test": 10_000}, "paper": paper}
@@ -334,8 +333,7 @@ def _elements(chart: Markup, tag: str) -> list[ElementTree.Element]:
 
 def test_points_lie_where_the_axis_says() -> None:
     lines = [Line("<b>", [(1, 0.0), (2, 50.0), (3, 100.0)], 0)]
-    axis = {"x_name": "session", "y_name": "%", "x_labels": [(1, "1")]}
-    chart = line_chart(lines, label="a & b", y_range=(0, 100), **axis)  # type: ignore[arg-type]
+    chart = Markup(line_chart(lines, "a & b", "%", (0, 100), x_ticks=[1]).chart)
     *marks, beside_the_value = of_class(ElementTree.fromstring(str(chart)), "point")
     (x1, y1), (x2, y2), (x3, y3) = (place_and_shape(mark)[:2] for mark in marks)
     assert place_and_shape(beside_the_value)[1] == y3
@@ -352,13 +350,12 @@ def _chart_of(lengths_and_colours: list[tuple[int, int]]) -> ElementTree.Element
         Line(f"line {c}", [(x, 5.0 * c + x % 3) for x in range(1, n + 1)], c)
         for n, c in lengths_and_colours
     ]
-    axis = {"x_name": "session", "y_name": "%", "x_labels": [(1, "1")], "end_values": False}
-    chart = line_chart(lines, label="", y_range=(0, 100), **axis)  # type: ignore[arg-type]
-    return ElementTree.fromstring(str(chart))
+    figure = line_chart(lines, "", "%", (0, 100), x_ticks=[1], end_values=False)
+    return ElementTree.fromstring(str(figure.chart))
 
 
 def test_every_colour_of_the_palette_has_marks_and_dashes_of_its_own() -> None:
-    drawn = looks(_chart_of([(4, colour) for colour in range(COLOURS)]))
+    drawn = looks(_chart_of([(4, colour) for colour in range(PALETTE)]))
     assert len({(look.shape, look.dashed) for look in drawn}) == len(drawn) == 12
     assert [look.dashed for look in drawn] == [False, True] * 6
     assert len({look.shape for look in drawn[:6]}) == 6
@@ -420,8 +417,9 @@ def test_legends_of_the_page_show_lines_as_their_charts_do(ncd: Path) -> None:
 
 
 def test_stacked_bars_stand_on_each_other() -> None:
-    groups = [("1", [Bar("a", 3, 0), Bar("b", 1, 1)]), ("2", [Bar("a", 2, 0), Bar("b", 2, 1)])]
-    chart = bar_chart(groups, label="", x_name="s", y_name="n", stacked=True)
+    table = pd.DataFrame({"session": [1, 2], "a": [3, 2], "b": [1, 2]})
+    names = {"a": "a", "b": "b"}
+    chart = Markup(bars_by_session(table, names, "", "n", stacked=True).chart)
     first, second, third, _ = (
         {k: float(v) for k, v in r.attrib.items() if k in ("x", "y", "width", "height")}
         for r in _elements(chart, "rect")
@@ -429,18 +427,20 @@ def test_stacked_bars_stand_on_each_other() -> None:
     assert second["y"] + second["height"] == pytest.approx(first["y"], abs=0.2)
     assert first["height"] == pytest.approx(3 * second["height"], abs=0.5)
     assert first["x"] + first["width"] < third["x"]
-    beside = bar_chart(groups, label="", x_name="s", y_name="n", stacked=False)
+    beside = Markup(bars_by_session(table, names, "", "n", stacked=False).chart)
     left, right = _elements(beside, "rect")[:2]
     end = float(left.attrib["x"]) + float(left.attrib["width"])
     assert end == pytest.approx(float(right.attrib["x"]), abs=0.2)
 
 
 def test_scatter_keeps_shape_and_colour_of_absent_groups() -> None:
-    groups = [("gone", []), ("here", [(0.0, 0.0), (2.0, 0.0), (2.0, 1.0)])]
-    (path,) = _elements(scatter(groups, label=""), "path")
-    many = scatter([(str(i), [(float(i), 0.0)]) for i in range(COLOURS)], label="")
+    points = pd.DataFrame({"group": ["here"] * 3, "x": [0.0, 2.0, 2.0], "y": [0.0, 0.0, 1.0]})
+    (path,) = _elements(scatter(points, "group", ["gone", "here"], ""), "path")
+    names = [str(i) for i in range(PALETTE)]
+    all_groups = pd.DataFrame({"group": names, "x": range(PALETTE), "y": 0.0})
+    many = scatter(all_groups, "group", names, "")
     shapes = {(p.attrib["class"], p.attrib["d"].partition("m")[2]) for p in _elements(many, "path")}
-    assert len(shapes) == COLOURS, "groups can be told apart without colours"
+    assert len(shapes) == PALETTE, "groups can be told apart without colours"
     assert path.attrib["style"] == "color:var(--c1)"
     (ax, ay), (bx, by), (cx, cy) = (
         (float(x), float(y)) for x, y in re.findall(r"M(\S+) (\S+?)m", path.attrib["d"])

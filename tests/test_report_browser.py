@@ -143,7 +143,7 @@ def test_without_notes_the_page_says_so(browser: Chromium, page: Path, tmp_path:
     browser.open(tmp_path / "index.html", width=1280)
     assert browser.complaints() == []
     machine = browser.evaluate("document.getElementById('provenance').innerText")
-    assert "No notes of machine and time" in machine
+    assert "No notes about machine and time" in machine
 
 
 def test_a_script_in_the_page_other_than_its_own_is_refused(

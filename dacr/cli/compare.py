@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from dacr.experiments.comparison import compare_experiments, render_comparison
+    from dacr.experiments.comparison import compare_experiments
     from dacr.experiments.records import write_text
-    from dacr.report.comparison_text import show
+    from dacr.report.comparison import render_comparison, show
 
     page = page_path(arguments.a, arguments.b, arguments.page)
     comparison = compare_experiments(arguments.a, arguments.b)
@@ -60,7 +60,7 @@ def page_path(a: str, b: str, wanted: Path | None) -> Path:
 
 def _refuse_others(page: Path) -> None:
     """A page may take the place of an older one, and of nothing else."""
-    from dacr.experiments.comparison import KICKER
+    from dacr.report.comparison import KICKER
 
     try:
         content = page.read_bytes()

@@ -56,7 +56,8 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from dacr.experiments.repository import require_project
     from dacr.experiments.tables import load_paper
-    from dacr.report.table_terminal import console_of, show_list
+    from dacr.report.table_terminal import show_list
+    from dacr.report.terminal import console_of
 
     require_project()
     paper, console = load_paper(), console_of()

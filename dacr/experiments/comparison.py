@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any, Literal
 
-from markupsafe import Markup
-
 from dacr.errors import UserError
+from dacr.evaluation.formats import decimals, format_metric
 from dacr.experiments.reading import (
     NEVER_RAN,
     Files,
@@ -23,15 +21,8 @@ from dacr.experiments.reading import (
     read_params,
     some,
 )
-from dacr.report.charts import Line, line_chart
-from dacr.report.figures import Figure, line_legend
-from dacr.report.headline import UNITS, decimals, format_metric
-from dacr.report.page import page_environment
-from dacr.report.result_sections import percent_range
 
 METRICS = "reports/metrics.json"
-KICKER = "dacr · two experiments side by side"
-"""What stands above the heading of every page, and tells that it is one."""
 HEADLINES = (
     "average_incremental_accuracy",
     "final_accuracy",
@@ -52,11 +43,11 @@ TESTED_ON = (
 IMAGES = ("data/benchmark/benchmark.json", "data/benchmark/index.parquet")
 CHAIN = "schedule.sessions."
 
-FURTHER = {
-    "components": ("components_by_session", "after", "Components a class, after the reduction."),
-    "purity": ("purity_by_session", "purity", "Purity of the components on test images."),
+MIXTURE = {
+    "components": ("components_by_session", "after"),
+    "purity": ("purity_by_session", "purity"),
 }
-"""Further curves: the y axis, with a table of ``reports/plots``, its column and what it tells."""
+"""The curves of the mixtures: each is a column of a table of ``reports/plots``."""
 
 Points = list[tuple[int, float]]
 Verdict = Literal["better", "worse", "same", ""]
@@ -75,13 +66,13 @@ class Side:
     changed: list[str]
     """Parameters that were changed after its numbers were made."""
     curves: dict[str, Points] = field(default_factory=dict)
-    """What else it has by session: the names of ``FURTHER``."""
+    """The curves of its mixtures, by the names of ``MIXTURE``."""
     domains: dict[str, Points] = field(default_factory=dict)
     """The accuracy of each domain by session."""
 
 
 @dataclass(frozen=True)
-class Row:
+class Change:
     """A number of both experiments, how it changes from A to B, and whether that is good."""
 
     name: str
@@ -98,13 +89,13 @@ class Comparison:
     a: Side
     b: Side
     params: list[tuple[str, str | None, str | None]]
-    rows: list[Row]
-    domains: list[Row]
+    rows: list[Change]
+    domains: list[Change]
     incomparable: list[str]
     """Why the numbers of the two cannot be compared at all; empty where they can."""
     warnings: list[str]
 
-    def headlines(self) -> list[Row]:
+    def headlines(self) -> list[Change]:
         return [row for row in self.rows if row.name in HEADLINES]
 
 
@@ -121,7 +112,7 @@ def compare_experiments(a: str, b: str) -> Comparison:
             if not entry[0].startswith(CHAIN)  # the length of the chain is in schedule.last
         ],
         rows=[
-            make_row(
+            change_of(
                 name,
                 left.metrics.get(name),
                 right.metrics.get(name),
@@ -129,7 +120,7 @@ def compare_experiments(a: str, b: str) -> Comparison:
             )
             for name in scalar_names(left.metrics, right.metrics)
         ],
-        domains=[] if incomparable else domain_rows(left, right),
+        domains=[] if incomparable else domain_changes(left, right),
         incomparable=incomparable,
         warnings=warnings_of(left, right),
     )
@@ -140,21 +131,15 @@ def read_side(files: Files) -> Side:
     return Side(
         name=files.name,
         params=params,
-        metrics=read_metrics(files),
+        metrics=metrics_of(files),
         images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
         changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
-        curves={name: _read_curve(files, *source[:2]) for name, source in FURTHER.items()},
-        domains=_read_curves(files, "domain_accuracy", "accuracy", "domain"),
+        curves={name: _curves(files, *source).get("", []) for name, source in MIXTURE.items()},
+        domains=_curves(files, "domain_accuracy", "accuracy", "domain"),
     )
 
 
-def _read_curve(files: Files, table: str, column: str) -> Points:
-    return _read_curves(files, table, column).get("", [])
-
-
-def _read_curves(
-    files: Files, table: str, column: str, group: str | None = None
-) -> dict[str, Points]:
+def _curves(files: Files, table: str, column: str, group: str | None = None) -> dict[str, Points]:
     """The curves of a table of ``reports/plots`` by ``group``; none if it is missing or damaged."""
     content = files.read(f"reports/plots/{table}.csv") or b""
     found: dict[str, Points] = {}
@@ -167,7 +152,7 @@ def _read_curves(
     return found
 
 
-def read_metrics(files: Files) -> dict[str, Any]:
+def metrics_of(files: Files) -> dict[str, Any]:
     content = files.read(METRICS)
     if content is None:
         raise UserError(
@@ -265,9 +250,9 @@ def over_sessions(name: str) -> bool:
     return bool({"average", "incremental", "forgetting"} & set(name.split("_")))
 
 
-def make_row(
+def change_of(
     metric: str, a: float | None, b: float | None, comparable: bool, name: str | None = None
-) -> Row:
+) -> Change:
     """A row about ``metric``, called ``name`` where it is of a part of the data alone."""
     wanted = direction(metric)
     difference = ""
@@ -277,10 +262,10 @@ def make_row(
         change = round(b - a, decimals(metric))
         difference = f"{change:+.{decimals(metric)}f}" if change else "0"
         verdict = _verdict(change * wanted) if wanted else ""
-    return Row(
+    return Change(
         name=name or metric,
-        a="–" if a is None else format_metric(metric, a),
-        b="–" if b is None else format_metric(metric, b),
+        a=format_metric(metric, a),
+        b=format_metric(metric, b),
         difference=difference,
         wanted={1: "↑", -1: "↓", 0: ""}[wanted],
         verdict=verdict,
@@ -291,86 +276,14 @@ def _verdict(gain: float) -> Verdict:
     return "same" if not gain else "better" if gain > 0 else "worse"
 
 
-def domain_rows(a: Side, b: Side) -> list[Row]:
+def domain_changes(a: Side, b: Side) -> list[Change]:
     """The accuracy of each domain after the last session."""
     left, right = (
         {record["domain"]: record["accuracy"] for record in side.metrics["accuracy_by_domain"]}
         for side in (a, b)
     )
     return [
-        make_row("accuracy", left.get(number), right.get(number), True, name)
+        change_of("accuracy", left.get(number), right.get(number), True, name)
         for number, name in enumerate(a.params["data"]["domains"])
         if number in left or number in right
     ]
-
-
-def curves(comparison: Comparison) -> Figure:
-    """Both accuracies by session in one chart."""
-    sides = [comparison.a, comparison.b]
-    both = [list(enumerate(side.metrics["accuracy_by_session"], start=1)) for side in sides]
-    caption = "Accuracy on the test images of everything seen so far, after each session."
-    lowest = min(accuracy for points in both for _, accuracy in points)
-    return _figure(comparison, both, caption, "accuracy, %", percent_range(lowest))
-
-
-def further_curves(comparison: Comparison) -> list[Figure]:
-    """What is told of the mixtures, where both experiments have it and one has a mixture."""
-    figures = []
-    if all(n == 1 for side in (comparison.a, comparison.b) for _, n in side.curves["components"]):
-        return []
-    for name, (_, _, caption) in FURTHER.items():
-        both = [side.curves[name] for side in (comparison.a, comparison.b)]
-        if all(both):
-            highest = max(value for points in both for _, value in points)
-            figures.append(_figure(comparison, both, caption, name, (0.0, highest)))
-    return figures
-
-
-def domain_curves(comparison: Comparison) -> list[Figure]:
-    """The accuracy of each domain that both have, from the session on that brings it."""
-    if comparison.incomparable:
-        return []
-    a, b = comparison.a.domains, comparison.b.domains
-    return [
-        _figure(comparison, [a[name], b[name]], f"Accuracy of {name}.", "accuracy, %", (0.0, 100.0))
-        for name in a
-        if name in b
-    ]
-
-
-def _figure(
-    comparison: Comparison,
-    both: Sequence[Points],
-    caption: str,
-    y_name: str,
-    y_range: tuple[float, float],
-) -> Figure:
-    sides = zip((comparison.a, comparison.b), both, strict=True)
-    lines = [Line(side.name, points, colour) for colour, (side, points) in enumerate(sides)]
-    chart = line_chart(
-        lines,
-        label=caption,
-        x_name="session",
-        y_name=y_name,
-        y_range=y_range,
-        x_labels=[(t, str(t)) for t in sorted({t for points in both for t, _ in points})],
-    )
-    return Figure(chart, caption, line_legend(lines))
-
-
-def render_comparison(comparison: Comparison) -> str:
-    """The page: self-contained, without any script."""
-    template = page_environment().get_template("compare.html.j2")
-    return template.render(
-        c=comparison,
-        curves=curves(comparison),
-        further=further_curves(comparison),
-        by_domain=domain_curves(comparison),
-        kicker=KICKER,
-        units=UNITS,
-        style_of=_css,
-    )
-
-
-def _css(verdict: Verdict) -> Markup:
-    return Markup(' class="{}"').format(verdict) if verdict in ("better", "worse") else Markup("")

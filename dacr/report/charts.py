@@ -3,23 +3,29 @@
 Colours are CSS classes and ``currentColor``, so that a chart follows the page into dark mode; every
 mark carries its numbers in a ``<title>``. A line can be told from the others without its colour, by
 its dashes and the shape of its marks; so can a group of dots, by their shape, full or hollow. All
-text passes through ``Markup.format``, which escapes it: names come from user data.
+text is escaped: names come from user data. Matplotlib has none of this: its SVG has fixed colours,
+no tooltips, and bytes that change with its version.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import pandas as pd
 from markupsafe import Markup
+
+from dacr.evaluation.formats import NOTHING
+from dacr.report.html import Figure, sheet_of
 
 WIDTH, HEIGHT = 480, 260
 LEFT, TOP, BOTTOM = 50, 14, 42
 END_VALUES, NO_END_VALUES = 72, 16  # room at the right
 MOST_MARKS = 24  # of a line: more would touch each other and hide its dashes
-COLOURS = 12
+PALETTE = 12
 SHAPES = (  # of marks, from their centre; each as heavy to the eye as the circle
     "m-3.9 0a3.9 3.9 0 1 0 7.8 0a3.9 3.9 0 1 0-7.8 0z",  # circle
     "m-3.5-3.5h7v7h-7z",  # square
@@ -29,6 +35,8 @@ SHAPES = (  # of marks, from their centre; each as heavy to the eye as the circl
     "m0-2l2.6-2.6l2 2l-2.6 2.6l2.6 2.6l-2 2l-2.6-2.6l-2.6 2.6l-2-2l2.6-2.6l-2.6-2.6l2-2z",  # cross
 )
 KEY_WIDTH, KEY_HEIGHT = 37, 14  # four dashes, the mark between the inner two
+NAMES, COLUMN = 168.0, 58.0  # beside horizontal bars: room for names, and for a column of values
+WRAP, LEADING = 24, 13.0  # of the names: characters per line, and from line to line
 
 
 @dataclass(frozen=True)
@@ -42,16 +50,52 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar, or one layer of a stack."""
+    """A horizontal bar with its standard deviation, and the paper's value as a mark on it."""
 
     name: str
-    value: float
-    colour: int
+    value: float | None
+    colour: int | None
+    """None stays in the background."""
+    deviation: float | None = None
+    paper: float | None = None
+
+    def ends(self) -> list[float]:
+        """How far what is drawn for it reaches."""
+        reach = self.deviation or 0.0
+        own = [] if self.value is None else [self.value - reach, self.value + reach]
+        return own if self.paper is None else [*own, self.paper]
 
 
-def paint(colour: int) -> str:
+# -- primitives -------------------------------------------------------------------------------
+
+
+def element(tag: str, *inside: str, **attributes: object) -> Markup:
+    """``class_`` is written class; a float has one decimal; None leaves an attribute out."""
+    words = [
+        Markup(' {}="{}"').format(
+            name.rstrip("_").replace("_", "-"), f"{v:.1f}" if isinstance(v, float) else v
+        )
+        for name, v in attributes.items()
+        if v is not None
+    ]
+    content = Markup("").join(inside)
+    return Markup("<{0}{1}>{2}</{0}>").format(tag, Markup("").join(words), content)
+
+
+def drawing(
+    label: str, body: Iterable[Markup], height: float = HEIGHT, width: float = WIDTH
+) -> Markup:
+    box = f"0 0 {width:g} {height:g}"
+    return element("svg", *body, class_="chart", viewBox=box, role="img", aria_label=label)
+
+
+def paint(colour: int | None) -> str | None:
     """The style that gives an element the palette's colour, which its CSS uses as currentColor."""
-    return f"color:var(--c{colour % COLOURS})"
+    return None if colour is None else f"color:var(--c{colour % PALETTE})"
+
+
+def text_at(x: float, y: float, text: str, css: str, colour: int | None = None) -> Markup:
+    return element("text", text, x=float(x), y=float(y), class_=css, style=paint(colour))
 
 
 def look(colour: int) -> tuple[str, bool]:
@@ -59,39 +103,57 @@ def look(colour: int) -> tuple[str, bool]:
 
     The shapes of the odd colours begin half-way, so that a chart's first six lines have six shapes.
     """
-    pair, odd = divmod(colour % COLOURS, 2)
+    pair, odd = divmod(colour % PALETTE, 2)
     return SHAPES[(pair + odd * len(SHAPES) // 2) % len(SHAPES)], bool(odd)
 
 
-def _stroke(colour: int, path: str) -> Markup:
-    css = "line dashed" if look(colour)[1] else "line"
-    return Markup('<path class="{}" style="{}" d="{}"/>').format(css, paint(colour), path)
+def _path(css: str, colour: int | None, d: str, title: str = "") -> Markup:
+    inside = [element("title", title)] if title else []
+    return element("path", *inside, class_=css, style=paint(colour), d=d)
 
 
-def _mark(colour: int, x: float, y: float, title: str | None = None) -> Markup:
-    says = "" if title is None else Markup("<title>{}</title>").format(title)
-    mark = Markup('<path class="point" style="{}" d="M{:.1f} {:.1f}{}">{}</path>')
-    return mark.format(paint(colour), x, y, look(colour)[0], says)
+def _stroke(colour: int, d: str) -> Markup:
+    return _path("line dashed" if look(colour)[1] else "line", colour, d)
 
 
-def swatch(colour: int) -> Markup:
-    """What a legend shows of an area."""
-    return Markup('<span class="swatch" style="{}"></span>').format(paint(colour))
+def _mark(colour: int, x: float, y: float, title: str = "") -> Markup:
+    return _path("point", colour, f"M{x:.1f} {y:.1f}{look(colour)[0]}", title)
 
 
-def dot(colour: int) -> Markup:
-    """What a legend shows of a group of dots."""
-    frame = Markup('<svg class="swatch dot" width="{0}" height="{0}" aria-hidden="true">{1}</svg>')
-    middle = KEY_HEIGHT / 2
-    return frame.format(KEY_HEIGHT, _dots(colour, [(middle, middle)]))
+def _dots(colour: int, places: Iterable[tuple[float, float]], title: str = "") -> Markup:
+    shape, hollow = look(colour)
+    d = "".join(f"M{x:.0f} {y:.0f}{shape}" for x, y in places)
+    return _path("dots hollow" if hollow else "dots", colour, d, title)
+
+
+def _bar(corners: tuple[float, float, float, float], colour: int | None, title: str = "") -> Markup:
+    x, y, width, height = corners
+    css = "quiet" if colour is None else "mark"
+    inside = element("title", title)
+    return element(
+        "rect", inside, class_=css, style=paint(colour), x=x, y=y, width=width, height=height
+    )
 
 
 def key(colour: int) -> Markup:
-    """What a legend shows of a line: a piece of it with a mark, as the chart draws them."""
+    """A line in a legend: a piece of it with a mark, as the chart draws them."""
     middle = KEY_HEIGHT / 2
     line = _stroke(colour, f"M0 {middle:g}h{KEY_WIDTH}")
-    frame = Markup('<svg class="key" width="{}" height="{}" aria-hidden="true">{}</svg>')
-    return frame.format(KEY_WIDTH, KEY_HEIGHT, line + _mark(colour, KEY_WIDTH / 2, middle))
+    mark = _mark(colour, KEY_WIDTH / 2, middle)
+    size = {"width": KEY_WIDTH, "height": KEY_HEIGHT}
+    return element("svg", line, mark, class_="key", **size, aria_hidden="true")
+
+
+def swatch(colour: int) -> Markup:
+    """An area in a legend."""
+    return element("span", class_="swatch", style=paint(colour))
+
+
+def dot(colour: int) -> Markup:
+    """A group of dots in a legend."""
+    mark = _dots(colour, [(KEY_HEIGHT / 2, KEY_HEIGHT / 2)])
+    size = {"width": KEY_HEIGHT, "height": KEY_HEIGHT}
+    return element("svg", mark, class_="swatch dot", **size, aria_hidden="true")
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -104,22 +166,17 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]
 
 
-def number(value: float) -> str:
-    """A number as short as it can be said in a chart."""
+def percent_range(lowest: float) -> tuple[float, float]:
+    """Percentages up to 100; from 0, unless that would press the curves against the top."""
+    return (max(0.0, lowest - 10.0) if lowest > 50.0 else 0.0, 100.0)
+
+
+def short(value: float) -> str:
+    """A number with as few characters as a chart needs."""
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.3g}"
 
 
-def drawing(
-    label: str, body: Iterable[Markup], height: float = HEIGHT, width: float = WIDTH
-) -> Markup:
-    frame = Markup('<svg class="chart" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}</svg>')
-    return frame.format(width, height, label, Markup("").join(body))
-
-
-def label_at(x: float, y: float, text: str, css: str, colour: int | None = None) -> Markup:
-    style = "" if colour is None else Markup(' style="{}"').format(paint(colour))
-    place = Markup('<text x="{:.1f}" y="{:.1f}" class="{}"{}>{}</text>')
-    return place.format(x, y, css, style, text)
+# -- lines and upright bars -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -139,22 +196,67 @@ class _Axes:
         low, high = self.y_ticks[0], self.y_ticks[-1]
         return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
 
-    def draw(self, x_name: str, y_name: str, x_labels: Sequence[tuple[float, str]]) -> list[Markup]:
-        grid = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
-        upright = Markup(
-            '<text transform="translate(11 {}) rotate(-90)" class="axis mid">{}</text>'
-        )
-        edge = WIDTH - self.right
+    def draw(self, x_name: str, y_name: str, x_labels: Mapping[float, str]) -> list[Markup]:
+        edge, floor = WIDTH - self.right, HEIGHT - BOTTOM
+        turn = f"translate(11 {(TOP + floor) / 2}) rotate(-90)"
+        heights = [(self.y(tick), short(tick)) for tick in self.y_ticks]
         return [
-            *(grid.format(LEFT, edge, self.y(t), self.y(t)) for t in self.y_ticks),
-            *(label_at(LEFT - 6, self.y(t) + 4, number(t), "tick end") for t in self.y_ticks),
-            *(label_at(self.x(x), HEIGHT - BOTTOM + 17, text, "tick mid") for x, text in x_labels),
-            label_at((LEFT + edge) / 2, HEIGHT - 6, x_name, "axis mid"),
-            upright.format((TOP + HEIGHT - BOTTOM) / 2, y_name),
+            *(element("line", class_="grid", x1=LEFT, x2=edge, y1=y, y2=y) for y, _ in heights),
+            *(text_at(LEFT - 6, y + 4, text, "tick end") for y, text in heights),
+            *(text_at(self.x(x), floor + 17, text, "tick mid") for x, text in x_labels.items()),
+            text_at((LEFT + edge) / 2, HEIGHT - 6, x_name, "axis mid"),
+            element("text", y_name, transform=turn, class_="axis mid"),
         ]
 
 
-def _spread(positions: Sequence[float], gap: float = 14.0) -> list[float]:
+def line_chart(
+    lines: Sequence[Line],
+    caption: str,
+    y_name: str,
+    y_range: tuple[float, float] | None = None,
+    *,
+    x_name: str = "session",
+    x_ticks: Iterable[float] | None = None,
+    dividers: Iterable[float] = (),
+    end_values: bool = True,
+) -> Figure:
+    """Lines over a common x axis; ``dividers`` are dotted verticals, as between sessions."""
+    xs = sorted({x for line in lines for x, _ in line.points})
+    ys = [y for line in lines for _, y in line.points]
+    right = END_VALUES if end_values else NO_END_VALUES
+    axes = _Axes(xs[0], xs[-1], ticks(*(y_range or (min(0.0, *ys), max(ys)))), right)
+    body = axes.draw(x_name, y_name, {x: short(x) for x in (xs if x_ticks is None else x_ticks)})
+    for x in map(axes.x, dividers):
+        body.append(element("line", class_="divider", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM))
+    for line in lines:
+        body += _line(line, axes, x_name)
+    if end_values:
+        body += _end_values(lines, axes)
+    return Figure(
+        caption, drawing(caption, body), [(key(line.colour), line.name) for line in lines]
+    )
+
+
+def _line(line: Line, axes: _Axes, x_name: str) -> list[Markup]:
+    """A line and its marks; of many points some are marked, on each line others."""
+    path = "M" + "L".join(f"{axes.x(x):.1f} {axes.y(y):.1f}" for x, y in line.points)
+    step = math.ceil(len(line.points) / MOST_MARKS)
+    return [_stroke(line.colour, path)] + [
+        _mark(line.colour, axes.x(x), axes.y(y), f"{line.name}, {x_name} {short(x)}: {y:.4g}")
+        for x, y in line.points[line.colour % step :: step]
+    ]
+
+
+def _end_values(lines: Sequence[Line], axes: _Axes) -> Iterable[Markup]:
+    """Each line's last value, with its mark: pushed apart, it may not be beside its line's end."""
+    edge = WIDTH - axes.right
+    values = [line.points[-1][1] for line in lines]
+    for line, value, y in zip(lines, values, _apart([*map(axes.y, values)]), strict=True):
+        yield _mark(line.colour, edge + 15, y, f"{line.name}: {value:.4g}")
+        yield text_at(edge + 24, y + 4, short(value), "value", line.colour)
+
+
+def _apart(positions: Sequence[float], gap: float = 14.0) -> list[float]:
     """The positions, pushed apart until neighbours are ``gap`` away, and not below the axis."""
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     placed = list(positions)
@@ -167,123 +269,121 @@ def _spread(positions: Sequence[float], gap: float = 14.0) -> list[float]:
     return placed
 
 
-def line_chart(
-    lines: Sequence[Line],
-    *,
-    label: str,
-    x_name: str,
+def lines_by_session(
+    table: pd.DataFrame,
+    names: Mapping[str, str],
+    caption: str,
     y_name: str,
     y_range: tuple[float, float],
-    x_labels: Sequence[tuple[float, str]],
-    dividers: Sequence[float] = (),
-    end_values: bool = True,
-) -> Markup:
-    """Lines over a common x axis; ``dividers`` are dotted verticals, as between sessions."""
-    xs = [x for line in lines for x, _ in line.points]
-    right = END_VALUES if end_values else NO_END_VALUES
-    axes = _Axes(min(xs), max(xs), ticks(*y_range), right)
-    body = axes.draw(x_name, y_name, x_labels)
-    for x in dividers:
-        vertical = Markup('<line class="divider" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>')
-        body.append(vertical.format(axes.x(x), TOP, HEIGHT - BOTTOM))
-    for line in lines:
-        body += _line(line, axes, x_name)
-    if end_values:
-        body += _end_values(lines, axes)
-    return drawing(label, body)
-
-
-def _end_values(lines: Sequence[Line], axes: _Axes) -> Iterable[Markup]:
-    """Each line's last value, with its mark: pushed apart, it may not be beside its line's end."""
-    edge = WIDTH - axes.right
-    values = [line.points[-1][1] for line in lines]
-    places = _spread([axes.y(value) for value in values])
-    for line, value, y in zip(lines, values, places, strict=True):
-        yield _mark(line.colour, edge + 15, y, f"{line.name}: {value:.4g}")
-        yield label_at(edge + 24, y + 4, number(value), "value", line.colour)
-
-
-def _line(line: Line, axes: _Axes, x_name: str) -> list[Markup]:
-    """A line and its marks; of many points some are marked, on each line others."""
-    path = "M" + "L".join(f"{axes.x(x):.1f} {axes.y(y):.1f}" for x, y in line.points)
-    step = math.ceil(len(line.points) / MOST_MARKS)
-    return [_stroke(line.colour, path)] + [
-        _mark(line.colour, axes.x(x), axes.y(y), f"{line.name}, {x_name} {number(x)}: {y:.4g}")
-        for x, y in line.points[line.colour % step :: step]
+) -> Figure:
+    """The columns ``names`` of a table with one row per session, as lines."""
+    lines = [
+        Line(name, list(zip(table["session"], table[column].astype(float), strict=True)), colour)
+        for colour, (column, name) in enumerate(names.items())
     ]
+    return replace(line_chart(lines, caption, y_name, y_range), numbers=sheet_of(table))
+
+
+def bars_by_session(
+    table: pd.DataFrame, names: Mapping[str, str], caption: str, y_name: str, *, stacked: bool
+) -> Figure:
+    """The columns ``names`` of a table with one row per session: bars side by side or stacked."""
+    rows = table[list(names)].astype(float).to_numpy().tolist()
+    top = max(sum(row) if stacked else max(row) for row in rows)
+    axes = _Axes(0.0, len(rows), ticks(0.0, top), NO_END_VALUES)
+    sessions = [str(session) for session in table["session"]]
+    body = axes.draw("session", y_name, {i + 0.5: text for i, text in enumerate(sessions)})
+    wide = 0.72 / (1 if stacked else len(names))
+    for i, (session, row) in enumerate(zip(sessions, rows, strict=True)):
+        base = 0.0
+        for slot, (name, value) in enumerate(zip(names.values(), row, strict=True)):
+            left = i + 0.14 + (0.0 if stacked else slot * wide)
+            x, y = axes.x(left), axes.y(base + value)
+            corners = x, y, axes.x(left + wide) - x, axes.y(base) - y
+            body.append(_bar(corners, slot, f"session {session}, {name}: {value:.4g}"))
+            base += value if stacked else 0.0
+    legend = [(swatch(colour), name) for colour, name in enumerate(names.values())]
+    return Figure(caption, drawing(caption, body), legend, numbers=sheet_of(table))
+
+
+# -- horizontal bars --------------------------------------------------------------------------
 
 
 def bar_chart(
-    groups: Sequence[tuple[str, Sequence[Bar]]],
-    *,
-    label: str,
-    x_name: str,
-    y_name: str,
-    stacked: bool,
-) -> Markup:
-    """Groups of bars along the x axis, side by side or as one stack each."""
-    tops = [
-        sum(bar.value for bar in bars) if stacked else max(bar.value for bar in bars)
-        for _, bars in groups
-    ]
-    axes = _Axes(0.0, float(len(groups)), ticks(0.0, max(tops)), NO_END_VALUES)
-    body = axes.draw(x_name, y_name, [(i + 0.5, name) for i, (name, _) in enumerate(groups)])
-    for i, (group, bars) in enumerate(groups):
-        base = 0.0
-        width = 0.72 if stacked else 0.72 / len(bars)
-        for slot, bar in enumerate(bars):
-            left = i + 0.14 + (0.0 if stacked else slot * width)
-            corners = (left, base + bar.value), (left + width, base)
-            what = f"{x_name} {group}, {bar.name}: {bar.value:.4g}"
-            body.append(_rectangle(axes, corners, bar.colour, what))
-            base += bar.value if stacked else 0.0
-    return drawing(label, body)
+    bars: Sequence[Bar], caption: str, digits: int, values_are: str = "measured"
+) -> Figure:
+    """Horizontal bars from zero; values below zero grow to the left. The values stand in columns
+    at the right, so that none is read as that of a mark that happens to be near."""
+    labels = [textwrap.wrap(bar.name, WRAP, max_lines=2, placeholder=" …") for bar in bars]
+    step, head = 26.0 if max(map(len, labels)) == 1 else 34.0, 18.0
+    columns = [values_are] + ["◇ paper"] * any(bar.paper is not None for bar in bars)
+    places = [WIDTH - COLUMN * i for i in reversed(range(len(columns)))]
+    ends = [end for bar in bars for end in bar.ends()]
+    axis = ticks(min(0.0, *ends), max(0.0, *ends))
+    scale = (WIDTH - NAMES - COLUMN * len(columns) - 8) / (axis[-1] - axis[0])
+    height = head + step * len(bars)
+
+    def x(value: float) -> float:
+        return NAMES + scale * (value - axis[0])
+
+    body = [element("line", class_="grid", x1=x(t), x2=x(t), y1=head, y2=height) for t in axis]
+    body += [text_at(x(t), height + 16, short(t), "tick mid") for t in axis]
+    body += [text_at(at, 11, name, "tick end") for at, name in zip(places, columns, strict=True)]
+    for i, (bar, words) in enumerate(zip(bars, labels, strict=True)):
+        middle = head + (i + 0.5) * step
+        values = [(bar.value, "value end"), (bar.paper, "tick end")]
+        for at, (value, css) in zip(places, values, strict=False):
+            text = NOTHING if value is None else f"{value:.{digits}f}"
+            body.append(text_at(at, middle + 4, text, css))
+        first = middle + 4 - LEADING / 2 * (len(words) - 1)
+        body += [
+            text_at(NAMES - 8, first + LEADING * j, word, "tick end")
+            for j, word in enumerate(words)
+        ]
+        if bar.value is not None:
+            left, right = sorted((x(0.0), x(bar.value)))
+            corners = left, middle - 8, right - left, 16.0
+            body.append(_bar(corners, bar.colour, f"{bar.name}: {bar.value:.2f}"))
+        if bar.value is not None and bar.deviation:
+            low, high = x(bar.value - bar.deviation), x(bar.value + bar.deviation)
+            body.append(_path("whisker", None, f"M{low:.1f} {middle:.1f}H{high:.1f}"))
+        if bar.paper is not None:
+            diamond = f"M{x(bar.paper):.1f} {middle - 6:.1f}l6 6l-6 6l-6 -6z"
+            body.append(_path("diamond", None, diamond, f"{bar.name}, the paper: {bar.paper:.2f}"))
+    return Figure(caption, drawing(caption, body, height + 26.0))
 
 
-def _rectangle(
-    axes: _Axes, corners: tuple[tuple[float, float], tuple[float, float]], colour: int, what: str
-) -> Markup:
-    (left, top), (right, bottom) = ((axes.x(x), axes.y(y)) for x, y in corners)
-    return Markup(
-        '<rect class="mark" style="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
-        "<title>{}</title></rect>"
-    ).format(paint(colour), left, top, right - left, bottom - top, what)
-
-
-def ranked_bars(rows: Sequence[tuple[str, float, bool]], *, label: str) -> Markup:
-    """Horizontal bars with their names and values; the flagged ones stand out."""
-    step, names = 25.0, 130.0
-    longest = max(value for _, value, _ in rows) or 1.0
-    body = []
-    for i, (name, value, flagged) in enumerate(rows):
-        y, width = i * step, (WIDTH - names - 56) * value / longest
-        css, word = ("mark", "tick end strong") if flagged else ("quiet", "tick end")
-        bar = Markup('<rect class="{}" style="{}" x="{}" y="{}" width="{:.1f}" height="17"/>')
-        body.append(label_at(names - 8, y + 13.5, name, word))
-        body.append(bar.format(css, paint(1), names, y + 1, width))
-        body.append(label_at(names + width + 7, y + 13.5, f"{value:.2f}", "value"))
-    return drawing(label, body, step * len(rows))
+# -- dots -------------------------------------------------------------------------------------
 
 
 def scatter(
-    groups: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, label: str, size: float = WIDTH
+    points: pd.DataFrame, column: str, names: Sequence[str], label: str, size: float = WIDTH
 ) -> Markup:
-    """Points in the plane without axes; a group is one path, with a colour and shape of its own."""
-    points = [point for _, own in groups for point in own]
-    lows, highs = ([f(p[axis] for p in points) for axis in (0, 1)] for f in (min, max))
-    scale = (size - 32) / (max(high - low for low, high in zip(lows, highs, strict=True)) or 1.0)
-    shift = [size / 2 - scale * (low + high) / 2 for low, high in zip(lows, highs, strict=True)]
+    """The places ``x``, ``y`` in the plane without axes; the groups by ``column`` have the colours
+    and shapes of ``names`` in turn."""
+    low, high = points[["x", "y"]].min(), points[["x", "y"]].max()
+    scale = (size - 32) / ((high - low).max() or 1.0)
+    placed = (points[["x", "y"]] - (low + high) / 2) * scale + size / 2
     body = [
-        _dots(colour, [(x * scale + shift[0], y * scale + shift[1]) for x, y in own], name)
-        for colour, (name, own) in enumerate(groups)
-        if own
+        _dots(colour, own.itertuples(index=False), name)
+        for colour, name in enumerate(names)
+        if len(own := placed[points[column] == name])
     ]
     return drawing(label, body, size, size)
 
 
-def _dots(colour: int, places: Sequence[tuple[float, float]], title: str = "") -> Markup:
-    shape, odd = look(colour)
-    path = Markup('<path class="{}" style="{}" d="{}">{}</path>')
-    says = Markup("<title>{}</title>").format(title) if title else ""
-    marks = "".join(f"M{x:.0f} {y:.0f}{shape}" for x, y in places)
-    return path.format("dots hollow" if odd else "dots", paint(colour), marks, says)
+def scatter_legend(names: Sequence[str]) -> list[tuple[Markup, str]]:
+    """None where groups share colours: it would not tell them apart."""
+    return [(dot(i), name) for i, name in enumerate(names)] if len(names) <= PALETTE else []
+
+
+def scatters_by_session(
+    points: pd.DataFrame, sessions: Iterable[int], column: str, names: Sequence[str], title: str
+) -> Figure:
+    """A small chart per session."""
+    small = []
+    for session in sessions:
+        own, caption = points[points["session"] == session], f"Session {session}"
+        chart = scatter(own, column, names, caption, 240)
+        small.append((chart, caption if len(own) else f"{caption}: not seen yet"))
+    return Figure(title=title, legend=scatter_legend(names), small=small)

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dacr.experiments.published import Comparison
-from dacr.report import headline, learner_sections, result_sections
-from dacr.report.pictures import data_uri, matrix_png
+from dacr.experiments.published import Published
+from dacr.experiments.reading import flatten
+from dacr.report import sections
+from dacr.report.html import TEMPLATES, Section, Sheet, render_page
 
-TEMPLATES = Path(__file__).parent / "templates"
 LEARN = "provenance-learn.json"  # a session learns before it consolidates
 CHOICES = ("augmentation", "model", "train", "loss", "mixture", "reduction", "memory", "options")
 
@@ -37,62 +36,97 @@ class Run:
     schedule: pd.DataFrame
     metrics: dict[str, Any]
     tables: dict[str, pd.DataFrame]
-    paper: Comparison
+    paper: Published
     contact_sheet: bytes
-
-
-def page_environment(*folders: Path) -> Environment:
-    """What every page is rendered with: templates (more in ``folders``) and style."""
-    environment = Environment(
-        loader=FileSystemLoader([TEMPLATES, *folders]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
-    tools = {"format_metric": headline.format_metric, "style": style}
-    environment.globals |= tools
-    environment.filters["thousands"] = lambda value: f"{value:,}"
-    environment.filters["shares"] = shares
-    return environment
 
 
 def render(run: Run) -> str:
     """The page's HTML."""
-    template = page_environment().get_template("report.html.j2")
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     benchmark, metrics, tables = run.benchmark, run.metrics, run.tables
-    mixture = learner_sections.mixture(tables, benchmark)
-    confusion = result_sections.confusion(tables["confusion"], benchmark["classes"])
-    return template.render(
+    classes, domains = benchmark["classes"], benchmark["domains"]
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    mixture = sections.mixture(tables, metrics, classes)
+    accuracy = [
+        sections.accuracy_curve(tables["accuracy_by_session"]),
+        sections.domain_accuracies(tables["domain_accuracy"], metrics, domains),
+    ]
+    pairs = [
+        sections.arrivals(run.schedule, benchmark),
+        sections.pair_accuracies(metrics, benchmark),
+    ]
+    learning = [
+        sections.memory(tables["memory_by_domain"], domains),
+        sections.losses(tables["losses"]),
+    ]
+    embedding = sections.embedding(tables["embedding"], benchmark)
+    tsne = (
+        "t-SNE of some test images, the same number of each class-domain pair. Where the mixture "
+        "works, a class falls into one group per domain."
+    )
+    confusion = sections.confusion(tables["confusion"], classes)
+    data = [sections.contact_sheet(run.contact_sheet, benchmark)]
+    return render_page(
+        "run.html.j2",
+        [
+            Section("accuracy", "Accuracy by session", accuracy),
+            Section("paper", "Beside the paper", sections.beside_the_paper(run.paper, metrics)),
+            Section("domains", "Classes and domains", pairs),
+            Section("mixture", "Mixture", mixture),
+            Section("learning", "Memory and losses", learning),
+            Section("confusion", "Confusion", confusion),
+            Section("embedding", "Features in the plane", embedding, tsne, "three"),
+            Section("data", "Data", data, css="single"),
+        ],
         params=run.params,
         benchmark=benchmark,
-        mirrored=any("mirror" in origin["kind"] for origin in benchmark["origins"].values()),
-        metrics=metrics,
         paper=run.paper,
-        sessions=len(metrics["accuracy_by_session"]),
+        mirrored=any("mirror" in origin["kind"] for origin in benchmark["origins"].values()),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        summary=headline.summary(metrics, benchmark),
-        cards=headline.cards(metrics, benchmark, run.paper, mixture is not None),
-        settings=main_settings(run.params, mixture is not None),
-        flat_params=flatten(run.params),
+        summary=sections.summary(metrics, benchmark),
+        cards=sections.cards(metrics, benchmark, run.paper, bool(mixture)),
+        settings=settings(run, bool(mixture)),
+        variant="reduction.delta=0.75" if mixture else "memory.strategy=herding",
+        all_params=Sheet(
+            "All parameters", ["parameter", "value"], flatten(run.params), "numbers left"
+        ),
         command=reproduce_command(run.params),
         params_hash=params_hash(run.params),
-        beside=headline.beside_the_paper(run.paper, metrics),
-        accuracy=result_sections.accuracy_curve(tables["accuracy_by_session"]),
-        domain_grid=result_sections.domain_grid(tables["domain_accuracy"], benchmark["domains"]),
-        pair_grid=result_sections.pair_grid(metrics, benchmark),
-        schedule_grid=result_sections.schedule_grid(run.schedule, benchmark),
-        mixture=mixture,
-        memory=learner_sections.memory(tables["memory_by_domain"], benchmark["domains"]),
-        losses=learner_sections.losses(tables["losses"]),
-        confusion=confusion,
-        confusion_picture=data_uri(matrix_png(confusion.shares)),
-        contact_sheet=data_uri(run.contact_sheet),
-        embedding=result_sections.embedding(tables["embedding"], benchmark),
     )
+
+
+def settings(run: Run, mixture: bool) -> list[tuple[str, str | Markup]]:
+    """The facts and parameters that a reader asks for first, in words."""
+    params, benchmark = run.params, run.benchmark
+    train, kept, loss = params["train"], params["memory"], params["loss"]
+    counts, size = benchmark["counts"], benchmark["image_size"]
+    sessions = len(run.metrics["accuracy_by_session"])
+    scale = f"{len(benchmark['classes'])} classes × {len(benchmark['domains'])} domains"
+    method = Markup("{} <code>{}</code>").format(run.paper.method, params["method"])
+    images = f"{counts['train']:,} to train, {counts['test']:,} to test, {size} × {size}"
+    told: list[tuple[str, str | Markup]] = [
+        ("Benchmark", f"{benchmark['name']}: {scale}"),
+        ("Images", images),
+        *(
+            (f"Source {source}", origin["kind"] + shares(origin))
+            for source, origin in sorted(benchmark["origins"].items())
+        ),
+        ("Split", f"{params['split'].upper()} in {sessions} session{'s' * (sessions > 1)}"),
+        ("Method", method),
+        ("Network", params["model"]["backbone"]),
+        ("Training", f"{train['epochs']} epochs per session, lr {train['lr']}"),
+        ("Batch", f"{train['batch_size']} images"),
+        ("Memory", f"{kept['size']} exemplars, {kept['strategy']}"),
+    ]
+    if mixture:
+        mix, reduction = params["mixture"], params["reduction"]
+        kind = "learned from" if mix["kappa_learnable"] else "fixed at"
+        told += [
+            ("Mixture", f"m = {mix['components']}, κ {kind} {mix['kappa']:g}"),
+            ("Reduction", f"δ = {reduction['delta']}, {reduction['distance']} distance"),
+            ("Loss", f"λ = {loss['lambda']}, β = {loss['beta']}, η = {loss['eta']}"),
+        ]
+    return [*told, ("Seed", str(params["seed"]))]
 
 
 def shares(origin: dict[str, Any]) -> str:
@@ -102,17 +136,6 @@ def shares(origin: dict[str, Any]) -> str:
         return ""
     parts = [f"{own[p]:,} of {published[p]:,} {p} images" for p in ("train", "test")]
     return f" ({', '.join(parts)})"
-
-
-def flatten(params: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested parameters as (dotted name, value as JSON)."""
-    flat: list[tuple[str, str]] = []
-    for key, value in params.items():
-        if isinstance(value, dict) and value:
-            flat += flatten(value, f"{prefix}{key}.")
-        else:
-            flat.append((f"{prefix}{key}", json.dumps(value, ensure_ascii=False)))
-    return flat
 
 
 def reproduce_command(params: dict[str, Any]) -> str:
@@ -138,31 +161,11 @@ def params_hash(params: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def main_settings(params: dict[str, Any], mixture: bool) -> list[tuple[str, str]]:
-    """The parameters that a reader asks for first, in words."""
-    train, memory, loss = params["train"], params["memory"], params["loss"]
-    settings = [
-        ("Network", params["model"]["backbone"]),
-        ("Training", f"{train['epochs']} epochs a session, lr {train['lr']}"),
-        ("Batch", f"{train['batch_size']} images"),
-        ("Memory", f"{memory['size']} exemplars, {memory['strategy']}"),
-    ]
-    if mixture:
-        mix, reduction = params["mixture"], params["reduction"]
-        kind = "learned from" if mix["kappa_learnable"] else "fixed at"
-        settings += [
-            ("Mixture", f"m = {mix['components']}, κ {kind} {mix['kappa']:g}"),
-            ("Reduction", f"δ = {reduction['delta']}, {reduction['distance']} distance"),
-            ("Loss", f"λ = {loss['lambda']}, β = {loss['beta']}, η = {loss['eta']}"),
-        ]
-    return settings
-
-
 def read_provenance(runs: Path) -> list[dict[str, Any]]:
     """What the stages noted in ``runs/<tt>/provenance-<stage>.json``, sorted by session and stage.
 
-    The notes are a courtesy and no part of the result: one that is missing or damaged is left out,
-    and so is one about other bytes than those that are here now (of a run that was here before).
+    The notes are no part of the result: one that is missing or damaged is left out, and so is one
+    about other bytes than those that are here now (of an earlier run).
     """
     records = []
     for file in sorted(runs.glob("*/provenance-*.json"), key=lambda f: (f.parent, f.name != LEARN)):

@@ -5,10 +5,10 @@
   const place = document.getElementById("provenance");
   if (!place || notes.length === 0) return;
 
-  const element = (tag, text, parent) => {
+  const element = (tag, parent, text) => {
     const node = document.createElement(tag);
     if (text !== undefined) node.textContent = text;
-    if (parent) parent.append(node);
+    parent.append(node);
     return node;
   };
   const shown = (value) => (value === undefined || value === null ? "–" : String(value));
@@ -19,55 +19,45 @@
     return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   };
   const distinct = (key) => [...new Set(notes.map((n) => n[key]).filter((v) => v !== undefined && v !== null))];
+  const sum = (key) => notes.reduce((total, n) => total + (typeof n[key] === "number" ? n[key] : 0), 0);
 
   place.replaceChildren();
-  const facts = element("dl", undefined, place);
+  const facts = element("dl", place);
   facts.className = "facts";
   const fact = (name, text) => {
-    if (text === "") return;
-    const pair = element("div", undefined, facts);
-    element("dt", name, pair);
-    element("dd", text, pair);
+    if (!text) return;
+    const pair = element("div", facts);
+    element("dt", pair, name);
+    element("dd", pair, text);
   };
-  const total = notes.reduce((sum, n) => sum + (typeof n.seconds === "number" ? n.seconds : 0), 0);
-  fact("Time in learn and consolidate", duration(total));
+  fact("Time in learn and consolidate", duration(sum("seconds")));
   fact("Started", shown(distinct("started").sort()[0]));
-  fact("Device", distinct("device").join(", "));
-  fact("Processor", distinct("processor").join(", "));
-  fact("Instruction set", distinct("instructions").join(", "));
-  fact("Threads", distinct("threads").join(", "));
-  fact("Platform", distinct("platform").join(", "));
-  fact("Python", distinct("python").join(", "));
-  fact("PyTorch", distinct("torch").join(", "));
-  const images = notes.reduce((sum, n) => sum + (typeof n.images === "number" ? n.images : 0), 0);
-  if (images > 0) fact("Images trained on", images.toLocaleString("en"));
-  const flops = notes.reduce((sum, n) => sum + (typeof n.flops_estimate === "number" ? n.flops_estimate : 0), 0);
-  if (flops > 0) {
-    fact("Work of training, estimated", `${(flops / 1e12).toPrecision(3)} TFLOP (3 forward passes of the trained ` +
-      "network and 1 of each frozen one an image; heads, losses and teachers not counted)");
+  for (const [name, key] of [["Device", "device"], ["Processor", "processor"], ["Instruction set", "instructions"],
+    ["Threads", "threads"], ["Platform", "platform"], ["Python", "python"], ["PyTorch", "torch"]]) {
+    fact(name, distinct(key).join(", "));
   }
+  fact("Images trained on", sum("images") && sum("images").toLocaleString("en"));
+  fact("Work of training, estimated", sum("flops_estimate") &&
+    `${(sum("flops_estimate") / 1e12).toPrecision(3)} TFLOP (per image 3 forward passes of the trained network ` +
+    "and 1 of each frozen one; heads, losses and teachers not counted)");
   fact("Git revision", distinct("git_revision").map((r) => String(r).slice(0, 12)).join(", ") +
     (notes.some((n) => n.dirty) ? " with uncommitted changes" : ""));
+  const packages = notes.flatMap((n) => Object.entries(n.packages ?? {})).map((entry) => entry.join(" "));
+  fact("Packages", [...new Set(packages)].sort().join(", "));
 
-  const packages = new Map(notes.flatMap((n) => Object.entries(n.packages ?? {})).map(([name, version]) => [`${name} ${version}`, 0]));
-  if (packages.size > 0) fact("Packages", [...packages.keys()].sort().join(", "));
-
-  const details = element("details", undefined, place);
-  element("summary", "Every session", details);
-  const frame = element("div", undefined, details);
+  const details = element("details", place);
+  element("summary", details, "Every session");
+  const frame = element("div", details);
   frame.className = "scroll";
-  const table = element("table", undefined, frame);
+  const table = element("table", frame);
   table.className = "numbers";
-  const head = element("tr", undefined, element("thead", undefined, table));
-  for (const name of ["session", "stage", "time", "images", "images a second"]) {
-    element("th", name, head).scope = "col";
-  }
-  const body = element("tbody", undefined, table);
+  const head = element("tr", element("thead", table));
+  for (const name of ["session", "stage", "time", "images", "images per second"]) element("th", head, name).scope = "col";
+  const body = element("tbody", table);
   for (const note of notes) {
-    const row = element("tr", undefined, body);
+    const row = element("tr", body);
     const rate = typeof note.images_per_second === "number" ? note.images_per_second.toFixed(0) : "–";
-    for (const text of [shown(note.session), shown(note.stage), duration(note.seconds), shown(note.images), rate]) {
-      element("td", text, row);
-    }
+    const cells = [shown(note.session), shown(note.stage), duration(note.seconds), shown(note.images), rate];
+    for (const text of cells) element("td", row, text);
   }
 })();
