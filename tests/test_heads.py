@@ -303,6 +303,23 @@ def test_growing_keeps_old_bits_and_depends_on_the_generator_alone(kind: str) ->
     assert (first(features)[:, 3:] != other(features)[:, 3:]).all()
 
 
+@pytest.mark.parametrize("kind", MAKERS)
+def test_new_dimensions_of_features_do_not_count_at_first(kind: str) -> None:
+    head = MAKERS[kind](3, generator(1))
+    features, block = batch().float(), torch.randn(7, 4, generator=generator(8))
+    before = head(features)
+    head.widen(DIM)
+    assert torch.equal(head(features), before)
+    head.widen(DIM + 4)
+    wider = head(torch.cat([features, block], 1))
+    if kind == "cosine":  # a longer feature has smaller cosines, by the same factor for all classes
+        factor = features.norm(dim=1) / torch.cat([features, block], 1).norm(dim=1)
+        before = before * factor.unsqueeze(1)
+    torch.testing.assert_close(wider, before)
+    head.grow(1, generator(2))
+    assert head(torch.cat([features, block], 1)).shape == (7, 4)
+
+
 # -- storage -------------------------------------------------------------------------------------
 
 
