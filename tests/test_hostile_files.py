@@ -80,7 +80,7 @@ class Hostile:
 
 
 def hostile(trace: Path, file: str) -> bytes:
-    """A pickle in the clothes that the file's own format would let it wear."""
+    """A pickle in whatever form the format of the file allows."""
     if file.endswith(".npy"):
         stream = io.BytesIO()
         np.save(stream, np.array([Hostile(trace)], dtype=object), allow_pickle=True)

@@ -302,7 +302,7 @@ def test_every_epoch_and_session_has_draws_of_its_own() -> None:
 
 
 class Killed(Exception):
-    """The power went out."""
+    """Ends the training as a signal would."""
 
 
 class Mortal(MetaDR):

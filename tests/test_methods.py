@@ -1,6 +1,7 @@
 """Every method on every split, through the real stages, on four classes in two domains."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from dacr.learning.losses import less_forget
 from dacr.methods import make_method
 from dacr.model.heads import CosineHead, MixtureHead
 from dacr.sessions.places import run_folder
+from dacr.sessions.state import load_model
 from tests.learning import CPU, small_params, small_session
 from tests.teaching import whole_batch
 from tests.tiny_pipeline import run, tiny_params
@@ -244,3 +246,32 @@ def test_an_extractor_that_answers_loudly_has_no_more_say():
             for row, image in enumerate(features):
                 blocks = [image[i : i + 64] / image[i : i + 64].norm() for i in (0, 64, 128)]
                 assert torch.allclose(unit[row], torch.cat(blocks) / 3**0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+def test_the_record_of_components_adds_up(tmp_path, reduced):
+    """Before = dropped + merged + after; each merge is one component fewer; the head agrees."""
+    enabled = f"reduction.enabled={str(reduced).lower()}"
+    params = tiny_params("method=der_dacr", "split=nd", enabled)
+    run(tmp_path, params)
+    last = run_folder(params.schedule.last)
+    history = json.loads((tmp_path / last.results / "history.json").read_text(encoding="utf-8"))
+    assert {row["session"] for row in history["components"]} == {1, 2}
+    after = {}
+    for row in history["components"]:
+        merges = [
+            merge
+            for merge in history["merges"]
+            if (merge["session"], merge["row"]) == (row["session"], row["row"])
+        ]
+        assert row["merged"] == len(merges)
+        assert row["before"] == row["dropped"] + row["merged"] + row["after"]
+        # Every class of this split comes in every session and gets three components.
+        assert row["before"] == after.get(row["row"], 0) + 3
+        after[row["row"]] = row["after"]
+    assert bool(history["merges"]) == reduced
+    assert any(row["dropped"] or row["merged"] for row in history["components"]) == reduced
+    method = make_method(params, CPU)
+    load_model(method, tmp_path / last.state)
+    assert method.head.counts().tolist() == [after[row] for row in sorted(after)]
+    assert [row["kappa"] for row in history["kappa"]] == [params.mixture.kappa] * 2

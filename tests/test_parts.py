@@ -135,6 +135,20 @@ def test_every_representation_learns_with_every_classifier(
         assert all(torch.equal(a, b) for a, b in zip(answer, again, strict=True))
 
 
+def test_every_file_is_a_method_and_every_other_name_is_one_line() -> None:
+    assert known_methods() == sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
+    for name in known_methods():
+        assert isinstance(parts_of(name), Parts)
+    for name in ("parts", "ours", "__init__", "parts.mixture"):
+        with pytest.raises(UserError, match=rf"^unknown method '{name}'; known are der, [\w, ]+$"):
+            parts_of(name)
+
+
+@pytest.mark.parametrize("host", ["ucir", "geodl", "der"])
+def test_with_ours_is_the_hosts_representation_and_the_mixture_classifier(host: str) -> None:
+    assert parts_of(f"{host}_dacr") == Parts(parts_of(host).representation, Ours)
+
+
 def test_mixtures_on_a_plain_representation_get_the_teacher_that_they_need() -> None:
     """It is the network of the session before, in every session anew."""
     method = Parts(Representation, Ours).make(small_params("method=replay"), CPU)
