@@ -76,7 +76,7 @@ class SilentProgress(TrainingProgress):
 def loop_efficiency(
     backbone: str, batch_size: int, batches: int, rounds: int
 ) -> tuple[float, float]:
-    """Images a second of the real loop and of the bare step, measured alternately."""
+    """Images per second of the real loop and of the bare step, measured alternately."""
     params = parameters(backbone, batch_size)
     count = batch_size * batches
     with tempfile.TemporaryDirectory() as folder:

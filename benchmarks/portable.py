@@ -96,7 +96,7 @@ def letters() -> Iterator[str]:
 
 
 def cost(rounds: int = 3) -> tuple[float, float]:
-    """Images a second, portable and as is: the best of some rounds, turn about."""
+    """Images per second, portable and as is: the best of some rounds, in turn."""
     best = dict.fromkeys(SETTINGS, 0.0)
     for _ in range(rounds):
         for setting in SETTINGS:

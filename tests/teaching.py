@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dacr.learning.session import Session
 from dacr.learning.training import Batch
-from dacr.methods.base import Method
+from dacr.methods.parts.method import Method
 
 
 def whole_batch(session: Session, method: Method) -> Batch:

@@ -1,12 +1,14 @@
 """Batched augmentation against torchvision's, image by image and sampler by sampler."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import tests.torchvision_compat  # noqa: F401
 
 # isort: split
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,6 +18,8 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
+from dacr import config
+from dacr.data import augmentation as library
 from dacr.data.augmentation import (
     AUGMENTATIONS,
     Augmentation,
@@ -26,7 +30,6 @@ from dacr.data.augmentation import (
     choose_sizes,
     draw_boxes,
     interpolation_weights,
-    make_augmentation,
 )
 from dacr.errors import UserError
 
@@ -35,6 +38,11 @@ GREY_LEVEL = 1 / 255 / min(STD)
 NAMES = sorted(AUGMENTATIONS)
 TRIALS = 4000
 ALPHA = 1e-3  # with fixed seeds: a wrong sampler fails far below it
+
+
+def make_augmentation(name: str, size: int) -> Augmentation:
+    section = {"name": name, "input_size": size, "mean": MEAN, "std": STD}
+    return library.make_augmentation(config.Augmentation.model_validate(section))
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -259,7 +267,7 @@ def test_resized_crop_flips_half_of_the_images() -> None:
 @pytest.mark.parametrize(("height", "width"), [(128, 128), (112, 112), (117, 131)])
 def test_test_images_are_central_crops(name: str, height: int, width: int) -> None:
     images = photographs(2, height, width)
-    result = make_augmentation(name, 112, MEAN, STD).test(images)
+    result = make_augmentation(name, 112).test(images)
     expected = per_image(images, lambda _, image: tv.center_crop(image, [112, 112]))
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-5)
 
@@ -267,7 +275,7 @@ def test_test_images_are_central_crops(name: str, height: int, width: int) -> No
 @pytest.mark.parametrize("side", [32, 28, 75])
 def test_none_only_resizes(side: int) -> None:
     images = photographs(3, side, side)
-    augmentation = make_augmentation("none", 32, MEAN, STD)
+    augmentation = make_augmentation("none", 32)
     expected = per_image(
         images, lambda _, image: tv.resize(as_float(image), [32, 32], antialias=True)
     )
@@ -280,7 +288,7 @@ def test_none_only_resizes(side: int) -> None:
 
 @pytest.fixture(params=NAMES)
 def augmentation(request: pytest.FixtureRequest) -> Augmentation:
-    return make_augmentation(request.param, 32, MEAN, STD)
+    return make_augmentation(request.param, 32)
 
 
 def test_output_is_what_the_network_takes(augmentation: Augmentation) -> None:
@@ -307,7 +315,7 @@ def test_every_draw_comes_from_the_generator(augmentation: Augmentation) -> None
 
 @pytest.mark.parametrize("name", ["crop_flip_jitter", "resized_crop_flip"])
 def test_too_small_images_are_refused(name: str) -> None:
-    augmentation = make_augmentation(name, 32, MEAN, STD)
+    augmentation = make_augmentation(name, 32)
     images = photographs(2, 28, 40)
     with pytest.raises(UserError, match=r"28×40 .* 32×32: set .* to at most 28"):
         augmentation.train(images, generator())
@@ -315,6 +323,11 @@ def test_too_small_images_are_refused(name: str) -> None:
         augmentation.test(images)
 
 
-def test_unknown_name_lists_the_names() -> None:
-    with pytest.raises(UserError, match=r"unknown augmentation 'mixup'.*crop_flip_jitter"):
-        make_augmentation("mixup", 32, MEAN, STD)
+def test_an_unknown_name_is_one_line_that_lists_the_names(tmp_path: Path) -> None:
+    content = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
+    content["augmentation"]["name"] = "mixup"
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    with pytest.raises(UserError, match=r"^[^\n]*'mixup'[^\n]*$") as told:
+        config.load_params(file)
+    assert all(name in str(told.value) for name in NAMES)

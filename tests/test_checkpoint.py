@@ -48,22 +48,19 @@ def two_sessions():
     return first, second
 
 
-def learn(params, method, session, progress, name):
+def learn(method, session, progress, name):
     method.begin(session)
     rows = []
     with Checkpoint(name) as checkpoint:
-        trainer = Trainer(
-            params.train, method.augmentation, session, params.seed, CPU, checkpoint, progress
-        )
+        trainer = Trainer(method, session, checkpoint, progress)
         for phase in method.phases(session):
-            rows += trainer.fit(phase, method)
+            rows += trainer.fit(phase)
     return rows
 
 
 def after_first_session(params, first):
     method = make_method(params, CPU)
-    learn(params, method, first, TrainingProgress(1, 1), "first")
-    method.old_features = None
+    learn(method, first, TrainingProgress(1, 1), "first")
     return method
 
 
@@ -73,14 +70,14 @@ def test_a_training_that_dies_again_and_again_ends_in_the_same_bits(name):
     first, second = two_sessions()
     start = after_first_session(params, first)
     undisturbed = copy.deepcopy(start)
-    rows = learn(params, undisturbed, second, TrainingProgress(1, 1), "whole")
+    rows = learn(undisturbed, second, TrainingProgress(1, 1), "whole")
 
     deaths = 0
     for attempt in range(60):
         survivor = copy.deepcopy(start)
         try:
             # Each life lasts a few steps longer than an epoch at most, and dies inside one.
-            again = learn(params, survivor, second, DyingProgress(4 + attempt % 2), "broken")
+            again = learn(survivor, second, DyingProgress(4 + attempt % 2), "broken")
             break
         except Killed:
             deaths += 1

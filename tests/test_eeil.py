@@ -14,19 +14,24 @@ from safetensors.torch import load_file
 from dacr.learning.session import Session
 from dacr.learning.training import balanced
 from dacr.methods import make_method
-from dacr.methods.eeil import Eeil, grouped_distillation
+from dacr.methods.eeil import GroupDistilled, grouped_distillation
+from dacr.methods.parts.method import Method
+from dacr.sessions.places import run_folder
 from tests.learning import CPU, small_params, small_session
 from tests.teaching import cross_entropy, disturb, logits_of, softmax, values_of, whole_batch
 from tests.tiny_pipeline import run, tiny_params
 
 
-def eeil(*overrides: str) -> Eeil:
-    method = make_method(small_params("method=eeil", *overrides), CPU)
-    assert isinstance(method, Eeil)
-    return method
+def eeil(*overrides: str) -> Method:
+    return make_method(small_params("method=eeil", *overrides), CPU)
 
 
-def advance(method: Eeil, session: Session) -> None:
+def classifier_of(method: Method) -> GroupDistilled:
+    assert isinstance(method.classifier, GroupDistilled)
+    return method.classifier
+
+
+def advance(method: Method, session: Session) -> None:
     """A session without training: begin it and move the weights."""
     method.begin(session)
     disturb(method, seed=session.index)
@@ -75,7 +80,7 @@ def test_a_group_is_the_classes_first_seen_in_one_session() -> None:
     groups = []
     for session in four_sessions():
         method.begin(session)
-        groups.append(method.group.tolist())
+        groups.append(classifier_of(method).group.tolist())
     assert groups == [[1, 1], [1, 1, 2, 2], [1, 1, 2, 2], [1, 1, 2, 2, 4, 4]]
 
 
@@ -84,7 +89,7 @@ def test_without_new_classes_the_group_of_the_first_session_stays_alone() -> Non
     for index in range(1, 4):
         known = [0, 1, 2] if index > 1 else []
         method.begin(small_session(index, known, [0, 1, 2], known, domain=index))
-        assert method.group.tolist() == [1, 1, 1]
+        assert classifier_of(method).group.tolist() == [1, 1, 1]
         assert method.head(torch.zeros(1, method.features.dim)).shape == (1, 3)
 
 
@@ -120,12 +125,13 @@ def test_fine_tuning_is_taught_by_the_network_of_the_first_stage() -> None:
     method.begin(session)
     first = next(phases)
     assert first.name == "train"
-    assert method.old_logits is not None
-    assert method.old_logits(batch).shape == (len(batch.labels), 4)
+    classifier = classifier_of(method)
+    assert classifier.old_logits is not None
+    assert classifier.old_logits(batch).shape == (len(batch.labels), 4)
     disturb(method, seed=4)  # what the first stage would do
     trained = logits_of(method, batch)
     second = next(phases)
-    torch.testing.assert_close(method.old_logits(batch).double(), trained)
+    torch.testing.assert_close(classifier.old_logits(batch).double(), trained)
     assert list(phases) == []
     disturb(method, seed=5)
     new = logits_of(method, batch).tolist()
@@ -171,13 +177,13 @@ def test_no_fine_tuning_in_the_first_session_or_when_it_is_off(
 def test_groups_cross_sessions_and_follow_the_schedule(tmp_path: Path, split: str) -> None:
     params = tiny_params("method=eeil", f"split={split}", "options.second_stage_epochs=1")
     run(tmp_path, params)
-    last = tmp_path / "runs" / params.schedule.last
+    last = run_folder(params.schedule.last)
     schedule = pd.read_csv(tmp_path / "data" / "split" / "schedule.csv")
     first_seen = schedule.groupby("class")["session"].min()
-    seen = json.loads((last / "state.json").read_text())["seen"]
-    group = load_file(last / "state.safetensors")["group"]
+    seen = json.loads((tmp_path / last.state / "state.json").read_text())["seen"]
+    group = load_file(tmp_path / last.state / "state.safetensors")["group"]
     assert group.tolist() == first_seen[seen].tolist()
-    losses = json.loads((last / "history.json").read_text())["losses"]
+    losses = json.loads((tmp_path / last.results / "history.json").read_text())["losses"]
     expected = {(1, "train")} | {
         (t, phase)
         for t in range(2, len(params.schedule.sessions) + 1)

@@ -63,7 +63,7 @@ def test_another_seed_gives_other_bytes(tmp_path, monkeypatch):
         run(folder, tiny_params("method=replay", "split=nd", f"seed={seed}"))
         results.append(outs(folder))
     different = {name for name in results[0] if results[0][name] != results[1].get(name)}
-    assert "runs/02/state.safetensors" in different
+    assert "runs/02/state/state.safetensors" in different
     assert "data/benchmark/images.npy" not in different
 
 

@@ -1,20 +1,33 @@
 """Where new components start, and the E-step that gives them their samples."""
 
-from typing import get_args
+from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Generator, Tensor
 
+from dacr.config import Mixture
 from dacr.learning.assignment import assign
-from dacr.learning.expansion import Initialisation, initial_means
+from dacr.learning.expansion import Start, k_means_seeds
+from dacr.methods.parts.departures import STARTS
+from dacr.methods.parts.method import Parts
+from dacr.methods.parts.mixture import VmfMixture
+from dacr.methods.parts.reading import Reading
 from dacr.model.heads import MixtureHead
+from tests.learning import CPU, small_params, small_session
 from tests.slow_mixture import closest
 
 DIM = 8
-EVERY = get_args(Initialisation)
-FROM_SAMPLES = ("random_sample", "spread")
+
+
+def seeds(unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tensor | None) -> Tensor:
+    """The seeds of k-means, which start the clusters of a memory without mixtures."""
+    return k_means_seeds(unit, mixture.components, generator)
+
+
+EVERY: dict[str, Start] = {**STARTS, "k_means_seeds": seeds}
+FROM_SAMPLES = ("random_sample", "k_means_seeds")
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -22,7 +35,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def incoming_data(counts: list[int]) -> tuple[Tensor, Tensor]:
-    """Features around one direction a class, with very different lengths, in mixed order."""
+    """Features around one direction per class, with very different lengths, in mixed order."""
     g = generator(1)
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     centres = 4 * torch.randn(len(counts), DIM, generator=g)
@@ -32,8 +45,33 @@ def incoming_data(counts: list[int]) -> tuple[Tensor, Tensor]:
     return features[order], rows[order]
 
 
+def initial_means(
+    name: str,
+    features: Tensor,
+    rows: Tensor,
+    classes: Iterable[int],
+    m: int,
+    *,
+    generator: Generator,
+    perturbation: float = 0.5,
+    inherited: Sequence[Tensor] = (),
+) -> list[Tensor]:
+    """Where the new components of ``classes`` start."""
+    section = small_params(f"mixture.components={m}", f"mixture.perturbation={perturbation}")
+    unit = F.normalize(features, dim=1)
+    return [
+        EVERY[name](
+            unit[rows == row],
+            section.mixture,
+            generator,
+            inherited[row] if row < len(inherited) else None,
+        )
+        for row in classes
+    ]
+
+
 @pytest.mark.parametrize("initialisation", EVERY)
-def test_every_incoming_class_gets_m_unit_means(initialisation: Initialisation) -> None:
+def test_every_incoming_class_gets_m_unit_means(initialisation: str) -> None:
     features, rows = incoming_data([20, 30, 25])
     means = initial_means(initialisation, features, rows, [2, 0], 7, generator=generator())
     assert [tuple(m.shape) for m in means] == [(7, DIM), (7, DIM)]
@@ -42,7 +80,7 @@ def test_every_incoming_class_gets_m_unit_means(initialisation: Initialisation) 
 
 
 @pytest.mark.parametrize("initialisation", EVERY)
-def test_the_generator_alone_decides(initialisation: Initialisation) -> None:
+def test_the_generator_alone_decides(initialisation: str) -> None:
     features, rows = incoming_data([20, 30])
     state = torch.get_rng_state()
     first, same, other = (
@@ -55,7 +93,7 @@ def test_the_generator_alone_decides(initialisation: Initialisation) -> None:
 
 
 @pytest.mark.parametrize("initialisation", FROM_SAMPLES)
-def test_means_are_distinct_samples_of_their_own_class(initialisation: Initialisation) -> None:
+def test_means_are_distinct_samples_of_their_own_class(initialisation: str) -> None:
     features, rows = incoming_data([20, 30])
     means = initial_means(initialisation, features, rows, [0, 1], 9, generator=generator())
     for row, m in enumerate(means):
@@ -66,7 +104,7 @@ def test_means_are_distinct_samples_of_their_own_class(initialisation: Initialis
 
 
 @pytest.mark.parametrize("initialisation", FROM_SAMPLES)
-def test_a_class_with_fewer_samples_than_m_gets_them_all(initialisation: Initialisation) -> None:
+def test_a_class_with_fewer_samples_than_m_gets_them_all(initialisation: str) -> None:
     features, rows = incoming_data([3, 30])
     means = initial_means(initialisation, features, rows, [0, 1], 10, generator=generator())
     assert [len(m) for m in means] == [3, 10]
@@ -75,18 +113,18 @@ def test_a_class_with_fewer_samples_than_m_gets_them_all(initialisation: Initial
 
 
 @pytest.mark.parametrize("initialisation", FROM_SAMPLES)
-def test_copies_of_one_sample_are_no_obstacle(initialisation: Initialisation) -> None:
+def test_copies_of_one_sample_are_no_obstacle(initialisation: str) -> None:
     features, rows = torch.ones(6, DIM), torch.zeros(6, dtype=torch.long)
     (means,) = initial_means(initialisation, features, rows, [0], 4, generator=generator())
     torch.testing.assert_close(means, F.normalize(torch.ones(4, DIM), dim=1))
 
 
-def test_spread_takes_each_sample_once_even_if_they_hardly_differ() -> None:
+def test_seeds_take_each_sample_once_even_if_they_hardly_differ() -> None:
     shift = 1e-9 * torch.arange(4, dtype=torch.float64)
     features = torch.stack([torch.ones_like(shift), shift], dim=1)
     rows = torch.zeros(4, dtype=torch.long)
     for seed in range(5):
-        (means,) = initial_means("spread", features, rows, [0], 4, generator=generator(seed))
+        (means,) = initial_means("k_means_seeds", features, rows, [0], 4, generator=generator(seed))
         assert len(means[:, 1].unique()) == 4
 
 
@@ -102,14 +140,14 @@ def test_random_samples_are_drawn_uniformly() -> None:
     assert (drawn - 500).abs().max() < 5 * 19.4
 
 
-def test_spread_seeds_reach_every_distant_group() -> None:
+def test_seeds_reach_every_distant_group() -> None:
     """One group of 300 and three lone samples, all orthogonal: random samples would miss them."""
     g = generator(5)
     rows_of = torch.tensor([0] * 300 + [1, 2, 3])
     features = torch.eye(DIM)[rows_of] + 1e-3 * torch.randn(303, DIM, generator=g)
     rows = torch.zeros(303, dtype=torch.long)
     for seed in range(10):
-        (means,) = initial_means("spread", features, rows, [0], 4, generator=generator(seed))
+        (means,) = initial_means("k_means_seeds", features, rows, [0], 4, generator=generator(seed))
         assert set(means.argmax(dim=1).tolist()) == {0, 1, 2, 3}
 
 
@@ -203,7 +241,7 @@ def test_only_anchored_components_can_tell_classes_of_an_unknown_domain_apart() 
     features = place + 0.01 * torch.randn(100, 16, generator=g)
     rows = torch.arange(10).repeat(10)
 
-    def pull(initialisation: Initialisation) -> float:
+    def pull(initialisation: str) -> float:
         head = MixtureHead(16, kappa=16.0, kappa_learnable=False)
         head.set_components(inherited)
         means = initial_means(
@@ -223,3 +261,42 @@ def test_only_anchored_components_can_tell_classes_of_an_unknown_domain_apart() 
         return points.grad.norm().item()
 
     assert pull("anchored") > 5 * pull("mean_perturbed")
+
+
+# -- of a session ---------------------------------------------------------------------------------
+
+
+def test_new_components_see_the_incoming_samples_of_their_class_and_its_inherited_means() -> None:
+    """Class 0 is there by exemplars alone, class 1 comes again, class 2 is new."""
+    asked: list[tuple[Tensor, Tensor | None]] = []
+
+    def start(
+        unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tensor | None
+    ) -> Tensor:
+        asked.append((unit, inherited))
+        return unit[: mixture.components]
+
+    class Watched(VmfMixture):
+        def __init__(self, setting, dim):
+            super().__init__(setting, dim, Reading(start=start))
+
+    method = Parts(classifier=Watched).make(small_params("method=replay"), CPU)
+    method.begin(small_session(1, [], [0, 1], []))
+    assert [inherited for _, inherited in asked] == [None, None]
+    before = method.classifier.head.components()
+    asked.clear()
+    session = small_session(2, [0, 1], [1, 2], [0, 1], domain=1)
+    method.begin(session)
+    unit = F.normalize(method.session_features(session), dim=1)
+    for (seen, inherited), row in zip(asked, (1, 2), strict=True):
+        own = ~session.data.is_memory & (session.data.labels == row)
+        torch.testing.assert_close(seen, unit[own])
+        if row == 1:
+            assert inherited is not None
+            assert torch.equal(inherited, before[1])
+        else:
+            assert inherited is None
+    assert method.classifier.head.counts().tolist() == [3, 6, 3]
+    assert method.classifier.head.inherited.tolist() == [3, 3, 0]
+    for row in (0, 1):
+        assert torch.equal(method.classifier.head.components()[row][:3], before[row])

@@ -16,7 +16,6 @@ from dacr.model.heads import (
     LinearHead,
     MixtureHead,
     class_log_scores,
-    head_from_state,
 )
 from tests.slow_mixture import class_posterior, closest, component_posterior
 
@@ -131,7 +130,7 @@ def test_padding_stays_exactly_zero_under_sgd_with_momentum_and_decay() -> None:
     assert not head.raw_means[~head.mask].any()
 
 
-def test_one_component_a_class_is_the_cosine_classifier() -> None:
+def test_one_component_per_class_is_the_cosine_classifier() -> None:
     means, features = class_means([1, 1, 1]), batch()
     cosine = CosineHead(DIM, 3, generator(), scale_init=5.0).double()
     with torch.no_grad():
@@ -304,6 +303,23 @@ def test_growing_keeps_old_bits_and_depends_on_the_generator_alone(kind: str) ->
     assert (first(features)[:, 3:] != other(features)[:, 3:]).all()
 
 
+@pytest.mark.parametrize("kind", MAKERS)
+def test_new_dimensions_of_features_do_not_count_at_first(kind: str) -> None:
+    head = MAKERS[kind](3, generator(1))
+    features, block = batch().float(), torch.randn(7, 4, generator=generator(8))
+    before = head(features)
+    head.widen(DIM)
+    assert torch.equal(head(features), before)
+    head.widen(DIM + 4)
+    wider = head(torch.cat([features, block], 1))
+    if kind == "cosine":  # a longer feature has smaller cosines, by the same factor for all classes
+        factor = features.norm(dim=1) / torch.cat([features, block], 1).norm(dim=1)
+        before = before * factor.unsqueeze(1)
+    torch.testing.assert_close(wider, before)
+    head.grow(1, generator(2))
+    assert head(torch.cat([features, block], 1)).shape == (7, 4)
+
+
 # -- storage -------------------------------------------------------------------------------------
 
 
@@ -314,21 +330,21 @@ def ragged(learnable: bool) -> MixtureHead:
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("head", "rebuilt"),
     [
-        LinearHead(DIM, 4, generator()),
-        LinearHead(DIM, 4, generator(), bias=False),
-        CosineHead(DIM, 4, generator(), scale_init=3.0),
-        ragged(True),
-        ragged(False),
-        MixtureHead(DIM, 7.0, True),
+        (LinearHead(DIM, 4, generator()), LinearHead(2, 0, generator())),
+        (LinearHead(DIM, 4, generator(), bias=False), LinearHead(2, 0, generator(), bias=False)),
+        (CosineHead(DIM, 4, generator(), scale_init=3.0), CosineHead(2, 0, generator())),
+        (ragged(True), MixtureHead(2, 1.0, True)),
+        (ragged(False), MixtureHead(2, 1.0, False)),
+        (MixtureHead(DIM, 7.0, True), MixtureHead(2, 1.0, True)),
     ],
     ids=["linear", "no bias", "cosine", "learnable kappa", "fixed kappa", "empty mixture"],
 )
-def test_a_head_is_rebuilt_from_its_file_alone(head: Head, tmp_path: Path) -> None:
+def test_an_empty_head_is_filled_from_a_file(head: Head, rebuilt: Head, tmp_path: Path) -> None:
+    """Numbers of classes, components and dimensions come from the file."""
     save_file(head.state_dict(), tmp_path / "head.safetensors")
-    rebuilt = head_from_state(load_file(tmp_path / "head.safetensors"))
-    assert type(rebuilt) is type(head)
+    rebuilt.restore(load_file(tmp_path / "head.safetensors"))
     assert list(rebuilt.state_dict()) == list(head.state_dict())
     assert [n for n, _ in rebuilt.named_parameters()] == [n for n, _ in head.named_parameters()]
     features = batch().float()
@@ -339,8 +355,24 @@ def test_a_head_is_rebuilt_from_its_file_alone(head: Head, tmp_path: Path) -> No
 
 def test_a_rebuilt_head_does_not_share_memory_with_its_state() -> None:
     head = ragged(True)
-    rebuilt = MixtureHead.from_state(head.state_dict())
+    rebuilt = MixtureHead(DIM, 1.0, True)
+    rebuilt.restore(head.state_dict())
     with torch.no_grad():
         rebuilt.raw_means.zero_()
     assert head.raw_means.abs().sum() > 0
     assert not F.normalize(rebuilt.raw_means, dim=-1).any()
+
+
+@pytest.mark.parametrize(
+    ("head", "other"),
+    [
+        (ragged(True), MixtureHead(DIM, 7.0, False)),
+        (ragged(False), MixtureHead(DIM, 7.0, True)),
+        (LinearHead(DIM, 4, generator()), LinearHead(DIM, 0, generator(), bias=False)),
+        (LinearHead(DIM, 4, generator()), CosineHead(DIM, 0, generator())),
+    ],
+    ids=["learnable kappa", "fixed kappa", "bias", "another head"],
+)
+def test_a_file_of_another_head_is_refused(head: Head, other: Head) -> None:
+    with pytest.raises(RuntimeError, match=r"Missing key|Unexpected key"):
+        other.restore(head.state_dict())

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from contextlib import chdir, suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,39 +22,48 @@ from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn, work_name
-from stages import evaluate, report, split
+from stages import evaluate, report, schedule, split
 from tests.tiny_pipeline import REPOSITORY, prepare, run_sessions, tiny_params
 
+
+def split_second() -> None:
+    with patch.object(sys, "argv", ["split", "02"]):
+        split.main()
+
+
 STAGES = {
-    "split": split.main,
+    "schedule": schedule.main,
+    "split": split_second,
     "learn": lambda: learn(load_params(), "02"),
     "consolidate": lambda: consolidate(load_params(), "02"),
     "evaluate": evaluate.main,
     "report": report.main,
 }
+INDEX = ["data/benchmark/benchmark.json", "data/benchmark/index.parquet", "params.yaml"]
 READ = {
-    "split": ["data/benchmark/benchmark.json", "data/benchmark/index.parquet", "params.yaml"],
+    "schedule": INDEX,
+    "split": [*INDEX, "data/split/schedule.csv"],
     "learn": [
         "data/benchmark/images.npy",
         "data/split/session-02.csv",
-        "runs/01/state.json",
-        "runs/01/state.safetensors",
-        "runs/01/extractors/01.safetensors",
-        "runs/01/memory.csv",
+        "runs/01/state/state.json",
+        "runs/01/state/state.safetensors",
+        "runs/01/state/extractors/01.safetensors",
+        "runs/01/state/memory.csv",
     ],
     "consolidate": [
         "runs/02/learned/state.safetensors",
         "runs/02/learned/extractors/01.safetensors",
         "runs/02/learned/losses.json",
-        "runs/01/history.json",
-        "runs/01/predictions.parquet",
-        "runs/01/embedding.parquet",
+        "runs/01/results/history.json",
+        "runs/01/results/predictions.parquet",
+        "runs/01/results/embedding.parquet",
     ],
     "evaluate": [
         "data/split/schedule.csv",
-        "runs/02/predictions.parquet",
-        "runs/02/embedding.parquet",
-        "runs/02/history.json",
+        "runs/02/results/predictions.parquet",
+        "runs/02/results/embedding.parquet",
+        "runs/02/results/history.json",
     ],
     "report": ["reports/metrics.json", "reports/plots/confusion.csv", "conf/paper.yaml"],
 }
@@ -70,7 +80,7 @@ class Hostile:
 
 
 def hostile(trace: Path, file: str) -> bytes:
-    """A pickle in the clothes that the file's own format would let it wear."""
+    """A pickle in whatever form the format of the file allows."""
     if file.endswith(".npy"):
         stream = io.BytesIO()
         np.save(stream, np.array([Hostile(trace)], dtype=object), allow_pickle=True)

@@ -14,7 +14,9 @@ from dacr.errors import UserError
 from dacr.learning.session import Session
 from dacr.learning.training import Batch
 from dacr.methods import make_method
-from dacr.methods.icarl import ICarl, binary_targets
+from dacr.methods.icarl import NearestMean, binary_targets
+from dacr.methods.parts.method import Method
+from dacr.sessions.places import run_folder
 from dacr.sessions.state import load_model
 from tests.learning import CPU, small_params, small_session
 from tests.teaching import cross_entropy, disturb, logits_of, softmax, values_of, whole_batch
@@ -23,13 +25,11 @@ from tests.tiny_pipeline import run, tiny_params
 OPTIONS = ("method=icarl", "memory.size=20")
 
 
-def icarl(*overrides: str) -> ICarl:
-    method = make_method(small_params(*OPTIONS, *overrides), CPU)
-    assert isinstance(method, ICarl)
-    return method
+def icarl(*overrides: str) -> Method:
+    return make_method(small_params(*OPTIONS, *overrides), CPU)
 
 
-def second_session(method: ICarl, incoming: list[int]) -> tuple[Session, Batch, Tensor]:
+def second_session(method: Method, incoming: list[int]) -> tuple[Session, Batch, Tensor]:
     """After classes 0 to 2: a session, its batch, and the logits of the network before it."""
     method.begin(small_session(1, [], [0, 1, 2], []))
     disturb(method, seed=1)
@@ -123,18 +123,19 @@ def test_exemplars_are_herded_from_the_memory_and_the_new_data_of_a_class() -> N
 
 def test_the_nearest_mean_of_exemplars_by_hand() -> None:
     """Features of any length count by their direction; only chosen samples count at all."""
-    method = icarl()
+    classifier = icarl().classifier
+    assert isinstance(classifier, NearestMean)
     session = small_session(1, [], [0, 1], [], each=3)
     features = torch.tensor([[2.0, 0], [0, 5], [-9, -9], [-1, 0], [-4, 3], [9, 9]])
-    method.remember(session, features, torch.tensor([0, 1, 3, 4]))
+    classifier.remember(session, features, torch.tensor([0, 1, 3, 4]))
     direction = torch.tensor([-1.8, 0.6])  # (−1, 0) + (−0.8, 0.6)
     means = torch.stack([torch.tensor([1, 1]) / math.sqrt(2), direction / direction.norm()])
-    torch.testing.assert_close(method.exemplar_means, means)
+    torch.testing.assert_close(classifier.exemplar_means, means)
     queries = torch.tensor([[3.0, 1], [-0.2, 1], [-0.3, 1], [-70, 1]])  # the border is at 103°
     distances = torch.cdist(queries / queries.norm(dim=1, keepdim=True), means)
     nearest = distances.argmin(1)
     assert nearest.tolist() == [0, 0, 1, 1]
-    assert torch.equal(method.class_scores(queries).argmax(1), nearest)
+    assert torch.equal(classifier.scores(queries).argmax(1), nearest)
 
 
 def test_a_memory_without_room_for_every_class_is_refused() -> None:
@@ -147,9 +148,9 @@ def test_predictions_are_those_of_the_stored_exemplars(tmp_path: Path, split: st
     """After all sessions, from the files alone: memory.csv, the extractor, and a slow search."""
     params = tiny_params("method=icarl", f"split={split}")
     benchmark = run(tmp_path, params)
-    last = tmp_path / "runs" / params.schedule.last
+    last = run_folder(params.schedule.last)
     method = make_method(params, CPU)
-    load_model(method, last)
+    load_model(method, tmp_path / last.state)
     method.eval()
 
     def unit_features(ids: pd.Series) -> Tensor:
@@ -158,13 +159,13 @@ def test_predictions_are_those_of_the_stored_exemplars(tmp_path: Path, split: st
             features = method.features(method.augmentation.test(images))
         return features / features.norm(dim=1, keepdim=True)
 
-    memory = pd.read_csv(last / "memory.csv")
+    memory = pd.read_csv(tmp_path / last.state / "memory.csv")
     assert memory.groupby("label").size().to_dict() == dict.fromkeys(range(4), 2)
     means = {}
     for label, exemplars in memory.groupby("label"):
         mean = unit_features(exemplars["id"]).mean(0)
         means[label] = mean / mean.norm()
-    predictions = pd.read_parquet(last / "predictions.parquet")
+    predictions = pd.read_parquet(tmp_path / last.results / "predictions.parquet")
     predictions = predictions[predictions["session"] == predictions["session"].max()]
     assert len(predictions) == 16
     for feature, predicted in zip(

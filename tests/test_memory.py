@@ -10,15 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dacr.learning.memory import (
-    Strategy,
-    cluster_components,
-    component_quotas,
-    herding,
-    select_memory,
-)
+from dacr.config import Memory
+from dacr.learning import memory
+from dacr.learning.memory import component_quotas, herding, select_memory
+from tests.learning import small_params
 
-STRATEGIES = get_args(Strategy)
+STRATEGIES = get_args(Memory.model_fields["strategy"].annotation)
+
+
+def section(size: int, strategy: str = "bilevel", inside: str = "random") -> Memory:
+    return Memory.model_validate({"size": size, "strategy": strategy, "inside": inside})
+
+
+def cluster_components(
+    features: Tensor, rows: Tensor, delta: float, m: int, generator: torch.Generator
+) -> Tensor:
+    reduction = small_params(f"reduction.delta={delta}").reduction
+    return memory.cluster_components(features, rows, m, reduction, generator)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -26,7 +34,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def data(counts: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows in mixed order, features, and unbalanced components of up to 4 a class."""
+    """Rows in mixed order, features, and unbalanced components, up to 4 per class."""
     g = generator(seed)
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     rows = rows[torch.randperm(len(rows), generator=g)]
@@ -81,14 +89,13 @@ def test_leftover_places_go_to_components_by_lot() -> None:
 )
 @settings(deadline=None)
 def test_every_class_gets_its_quota_and_the_budget_holds(
-    counts: list[int], budget: int, strategy: Strategy, seed: int
+    counts: list[int], budget: int, strategy: str, seed: int
 ) -> None:
     rows, features, components = data(counts, seed)
     n_classes = len(counts)
     positions = select_memory(
-        strategy,
+        section(budget, strategy),
         rows,
-        budget,
         n_classes,
         features=features,
         components=components,
@@ -105,19 +112,29 @@ def test_bilevel_balances_the_components_of_each_class() -> None:
     rows = torch.tensor([0] * 100 + [1] * 60)
     components = torch.tensor([0] * 90 + [1] * 8 + [2] * 2 + [0] * 30 + [1] * 30)
     positions = select_memory(
-        "bilevel", rows, 41, 2, features=None, components=components, generator=generator()
+        section(41),
+        rows,
+        2,
+        features=torch.zeros(160, 1),
+        components=components,
+        generator=generator(),
     )
     shares = [components[positions[rows[positions] == row]].bincount().tolist() for row in (0, 1)]
     assert shares == [[10, 8, 2], [10, 10]]
 
 
-def test_bilevel_with_one_component_a_class_is_a_class_balanced_random_memory() -> None:
-    rows, _, _ = data([50, 50])
+def test_bilevel_with_one_component_per_class_is_a_class_balanced_random_memory() -> None:
+    rows, features, _ = data([50, 50])
     zeros = torch.zeros_like(rows)
     picked = torch.zeros(100)
     for seed in range(400):
         positions = select_memory(
-            "bilevel", rows, 20, 2, features=None, components=zeros, generator=generator(seed)
+            section(20),
+            rows,
+            2,
+            features=features,
+            components=zeros,
+            generator=generator(seed),
         )
         picked[positions] += 1
     # Each sample has probability 10/50: 80 ± 8 of 400.
@@ -125,14 +142,13 @@ def test_bilevel_with_one_component_a_class_is_a_class_balanced_random_memory() 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_selection_depends_on_the_generator_alone(strategy: Strategy) -> None:
+def test_selection_depends_on_the_generator_alone(strategy: str) -> None:
     rows, features, components = data([40, 30, 20])
 
     def select(seed: int) -> list[int]:
         positions = select_memory(
-            strategy,
+            section(30, strategy),
             rows,
-            30,
             3,
             features=features,
             components=components,
@@ -149,14 +165,12 @@ def test_selection_depends_on_the_generator_alone(strategy: Strategy) -> None:
 def test_bilevel_herding_herds_inside_each_component() -> None:
     rows, features, components = data([60, 45])
     chosen = select_memory(
-        "bilevel",
+        section(24, inside="herding"),
         rows,
-        24,
         2,
         features=features,
         components=components,
         generator=generator(),
-        inside="herding",
     )
     for row in range(2):
         for k in range(4):
@@ -245,7 +259,7 @@ def test_clustering_sees_directions_alone() -> None:
     assert original.max() > 1
 
 
-def test_clustering_with_a_large_delta_is_one_component_a_class() -> None:
+def test_clustering_with_a_large_delta_is_one_component_per_class() -> None:
     rows, features, _ = data([30, 20])
     assert not cluster_components(features, rows, 10.0, 5, generator()).any()
 

@@ -21,9 +21,11 @@ from dacr.learning.randomisation import (
 from dacr.learning.session import Session
 from dacr.learning.training import Batch
 from dacr.methods import make_method, meta_dr
-from dacr.methods.meta_dr import MetaDR
+from dacr.methods.meta_dr import MetaDR, MetaDROptions
+from dacr.methods.parts.method import Parts
+from dacr.methods.parts.representation import Representation
 from dacr.model.heads import LinearHead
-from dacr.model.super_feature import Representation
+from dacr.model.super_feature import Features
 from dacr.rng import torch_generator
 from dacr.sessions.learn import learn
 from tests.learning import CPU, small_params, small_session
@@ -142,11 +144,11 @@ def test_a_made_up_domain_is_one_chain_and_randomisation_many() -> None:
 ALPHA, BETA, GAMMA = 0.4, 0.7, 1.3
 
 
-class Linear(MetaDR):
-    """Softmax regression on the pixels themselves."""
+class Pixels(Representation):
+    """The pixels themselves: with a linear classifier, softmax regression."""
 
-    def represent(self, batch: Batch) -> Representation:
-        return Representation(batch.images.flatten(1), batch.images)
+    def forward(self, batch: Batch) -> Features:
+        return Features(batch.images.flatten(1), batch.images)
 
 
 class Fixed(Randomisation):
@@ -166,7 +168,7 @@ def meta_dr_params(*overrides: str):
     return small_params("method=meta_dr", *overrides)
 
 
-def linear_case(second_order: bool) -> tuple[Linear, Batch]:
+def linear_case(second_order: bool) -> tuple[MetaDR, Batch]:
     """Three classes, five samples of 3·1·1 'pixels', no bias."""
     params = meta_dr_params(
         f"options.alpha={ALPHA}",
@@ -174,9 +176,10 @@ def linear_case(second_order: bool) -> tuple[Linear, Batch]:
         f"options.gamma={GAMMA}",
         f"options.second_order={str(second_order).lower()}",
     )
-    method = Linear(params, CPU).double()
+    method = Parts(Pixels, method=MetaDR, own_options=MetaDROptions).make(params, CPU).double()
+    assert isinstance(method, MetaDR)
     method.features.requires_grad_(False)
-    method.head = LinearHead(3, 3, torch.Generator().manual_seed(0), bias=False).double()
+    method.classifier.head = LinearHead(3, 3, torch.Generator().manual_seed(0), bias=False).double()
     generator = torch.Generator().manual_seed(1)
     current, other = torch.randn(2, 5, 3, 1, 1, generator=generator, dtype=torch.float64)
     method.randomise = Fixed(current, other)
@@ -299,7 +302,7 @@ def test_every_epoch_and_session_has_draws_of_its_own() -> None:
 
 
 class Killed(Exception):
-    """The power went out."""
+    """Ends the training as a signal would."""
 
 
 class Mortal(MetaDR):
@@ -321,7 +324,7 @@ def test_a_resumed_run_meets_the_same_draws(
         monkeypatch.chdir(folder)
         if killed:
             with monkeypatch.context() as patch:
-                patch.setattr(meta_dr, "METHOD", Mortal)
+                patch.setattr(meta_dr, "METHOD", replace(meta_dr.METHOD, method=Mortal))
                 with pytest.raises(Killed):
                     learn(params, "01")
             assert list(scratch_root().glob("*/train.safetensors"))

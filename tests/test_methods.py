@@ -1,6 +1,7 @@
 """Every method on every split, through the real stages, on four classes in two domains."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,14 @@ import pandas as pd
 import pytest
 import torch
 
+from dacr.learning.expansion import carry_over
 from dacr.learning.losses import less_forget
 from dacr.methods import make_method
 from dacr.model.heads import CosineHead, MixtureHead
+from dacr.sessions.places import run_folder
+from dacr.sessions.state import load_model
 from tests.learning import CPU, small_params, small_session
+from tests.teaching import whole_batch
 from tests.tiny_pipeline import run, tiny_params
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
@@ -25,8 +30,8 @@ def test_a_method_learns_every_split(tmp_path, method, split):
     """The accuracy matrix has the right shape, and what was just learned beats chance."""
     params = tiny_params(f"method={method}", f"split={split}", *LONGER)
     run(tmp_path, params)
-    last = tmp_path / "runs" / params.schedule.last
-    predictions = pd.read_parquet(last / "predictions.parquet")
+    last = run_folder(params.schedule.last)
+    predictions = pd.read_parquet(tmp_path / last.results / "predictions.parquet")
     predictions["hit"] = predictions["label"] == predictions["predicted"]
     schedule = pd.read_csv(tmp_path / "data/split/schedule.csv")
 
@@ -44,7 +49,7 @@ def test_a_method_learns_every_split(tmp_path, method, split):
     # Chance is at most one half (two classes in the first session), 1/4 later on.
     assert np.mean(just_learned) > 0.5
 
-    memory = pd.read_csv(last / "memory.csv")
+    memory = pd.read_csv(tmp_path / last.state / "memory.csv")
     assert len(memory) <= 8
     assert memory["id"].is_unique
 
@@ -61,21 +66,9 @@ def test_old_extractors_do_not_change_by_one_bit(tmp_path, method):
     params = tiny_params(f"method={method}", "split=ncd", "memory.size=8")
     run(tmp_path, params)
     for t in range(2, 5):
-        before, after = (digest(tmp_path / f"runs/{n:02d}") for n in (t - 1, t))
+        before, after = (digest(tmp_path / f"runs/{n:02d}/state") for n in (t - 1, t))
         assert before.items() <= after.items()
         assert len(after) == t
-
-
-def trained_batch(method, session):
-    from dacr.learning.training import Batch
-
-    positions = torch.arange(len(session.data))
-    return Batch(
-        method.augmentation.test(session.data.images(positions)),
-        session.data.labels,
-        session.data.is_memory,
-        positions,
-    )
 
 
 def two_sessions(method, incoming, memory, seen):
@@ -100,7 +93,7 @@ def test_losses_are_finite_whatever_a_session_brings(method, incoming, each):
     for epoch in (0, 5):
         model.start_epoch(session, epoch)
         model.train()
-        losses = model.losses(trained_batch(model, session))
+        losses = model.losses(whole_batch(session, model))
         assert all(torch.isfinite(value) for value in losses.values()), losses
     sum(losses.values()).backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
@@ -110,10 +103,10 @@ def test_ucirs_weight_is_the_original_without_old_data_and_base_in_nd():
     options = "options.lambda_base=5.0"
     model = make_method(small_params("method=ucir", options), CPU)
     two_sessions(model, [3, 4], [0, 1, 2], [0, 1, 2])
-    assert model.adaptive_lambda == pytest.approx(5 * (3 / 2) ** 0.5)
+    assert model.representation.adaptive_lambda == pytest.approx(5 * (3 / 2) ** 0.5)
     model = make_method(small_params("method=ucir", options), CPU)
     two_sessions(model, [0, 1, 2], [0, 1, 2], [0, 1, 2])
-    assert model.adaptive_lambda == pytest.approx(5)
+    assert model.representation.adaptive_lambda == pytest.approx(5)
 
 
 def test_ucir_keeps_the_embeddings_of_absent_classes_and_imprints_new_ones():
@@ -126,7 +119,7 @@ def test_ucir_keeps_the_embeddings_of_absent_classes_and_imprints_new_ones():
     assert torch.dot(imprinted, mean / mean.norm()).item() == pytest.approx(1)
 
     model.train()
-    sum(model.losses(trained_batch(model, session)).values()).backward()
+    sum(model.losses(whole_batch(session, model)).values()).backward()
     moved = model.head.weight.grad.abs().sum(1) > 0
     assert moved.tolist() == [False, True, False, True], "0 and 2 have no new data"
 
@@ -138,7 +131,7 @@ def test_ours_keeps_the_hosts_representation_loss_and_swaps_the_classifier(metho
     assert isinstance(model.head, MixtureHead)
     model.train()
     kept = {"ucir_dacr": "less_forget", "geodl_dacr": "geodesic", "der_dacr": "auxiliary"}[method]
-    terms = model.losses(trained_batch(model, session)).keys()
+    terms = model.losses(whole_batch(session, model)).keys()
     assert {"inter", kept} <= terms
     assert not {"cross_entropy", "margin"} & terms
     assert [phase.name for phase in model.phases(session)] == ["train"], "no second stage"
@@ -149,43 +142,66 @@ def test_ours_keeps_the_hosts_representation_loss_and_swaps_the_classifier(metho
 def test_the_less_forget_teacher_is_the_model_of_the_session_before():
     model = make_method(small_params("method=ucir_dacr"), CPU)
     session = two_sessions(model, [0, 1], [0, 1], [0, 1])
-    batch = trained_batch(model, session)
+    batch = whole_batch(session, model)
     model.eval()
     features = model.features(batch.images)
-    unchanged = less_forget(features, model.old_features(batch)).item()
+    unchanged = less_forget(features, model.representation.old(batch)).item()
     assert unchanged == pytest.approx(0, abs=1e-5)
     with torch.no_grad():
         for parameter in model.features.parameters():
             parameter.add_(0.1)
-    assert less_forget(model.features(batch.images), model.old_features(batch)) > 1e-3
+    assert less_forget(model.features(batch.images), model.representation.old(batch)) > 1e-3
 
 
 def test_the_auxiliary_classes_are_those_of_the_session_and_one_for_the_rest():
     model = make_method(small_params("method=der"), CPU)
     two_sessions(model, [1, 3], [0, 1, 2], [0, 1, 2])
     # Rows: 0, 1, 2 old, 3 new. Incoming are 1 and 3; 0 and 2 share the last auxiliary class.
-    assert model.auxiliary_label.tolist() == [2, 0, 2, 1]
-    assert model.auxiliary.weight.shape[0] == 3
+    assert model.representation.auxiliary_label.tolist() == [2, 0, 2, 1]
+    assert model.representation.auxiliary.weight.shape[0] == 3
 
 
-def test_without_a_mixture_ours_is_a_cosine_classifier():
+def test_with_one_component_per_class_ours_is_a_cosine_classifier():
     """K_c = 1 everywhere: log P(y|x) is a softmax of κ·cos (the ablation's first row)."""
     params = small_params(
-        "method=ucir_dacr", "mixture.enabled=false", "mixture.prior=uniform", "loss.beta=0"
+        "method=ucir_dacr",
+        "mixture.components=1",
+        "mixture.perturbation=0",
+        "mixture.prior=uniform",
+        "loss.beta=0",
+        "reduction.delta=3",
     )
     model = make_method(params, CPU)
-    session = two_sessions(model, [1, 3], [0, 1, 2], [0, 1, 2])
-    assert model.head.counts().tolist() == [1, 1, 1, 1]
-    model.eval()
-    batch = trained_batch(model, session)
-    features = model.features(batch.images)
-    head = CosineHead(features.shape[1], 4, torch.Generator(), scale_init=params.mixture.kappa)
+    sessions = [
+        small_session(1, [], [0, 1, 2], []),
+        small_session(2, [0, 1, 2], [1, 3], [0, 1, 2], domain=1),
+    ]
+    for session in sessions:
+        model.begin(session)
+        model.start_epoch(session, 0)
+        model.eval()
+        batch = whole_batch(session, model)
+        features = model.features(batch.images)
+        if session.index == 1:
+            assert model.head.counts().tolist() == [1, 1, 1]
+            expected = torch.nn.functional.cross_entropy(cosine(model)(features), batch.labels)
+            assert model.losses(batch)["inter"].item() == pytest.approx(expected.item(), rel=1e-5)
+        # The two components of a class that comes again are one after the session.
+        model.consolidate(session, model.session_features(session))
+        assert model.head.counts().tolist() == [1] * session.n_seen
+        answer, logits = model.answer(features), cosine(model)(features)
+        assert torch.equal(answer.rows, logits.argmax(1))
+        torch.testing.assert_close(answer.confidence, logits.softmax(1).amax(1))
+        assert not answer.components.any()
+
+
+def cosine(model):
+    """The cosine classifier with the means of a model that has one per class."""
+    rows, _, dim = model.head.raw_means.shape
+    head = CosineHead(dim, rows, torch.Generator(), scale_init=model.params.mixture.kappa)
     with torch.no_grad():
         head.weight.copy_(model.head.raw_means[:, 0])
-    expected = torch.nn.functional.cross_entropy(head(features), batch.labels)
-    losses = model.losses(batch)
-    assert losses["inter"].item() == pytest.approx(expected.item(), rel=1e-5)
-    assert torch.equal(model.class_scores(features).argmax(1), head(features).argmax(1))
+    return head
 
 
 def test_inherited_means_follow_a_growing_representation():
@@ -196,10 +212,10 @@ def test_inherited_means_follow_a_growing_representation():
     old = [means.clone() for means in model.head.components()]
     dim = model.features.dim
     session = small_session(2, [0, 1], [0, 1], [0, 1], domain=1)
-    model.begin_representation(session)
+    model.representation.begin(session)
     features = model.session_features(session)
     unit = torch.nn.functional.normalize(features, dim=1)
-    model.follow_growth(session, features)
+    carry_over(model.head, features, session)
     for row, means in enumerate(model.head.components()):
         assert means.shape == (2, 2 * dim)
         own = session.data.is_memory & (session.data.labels == row)
@@ -230,3 +246,32 @@ def test_an_extractor_that_answers_loudly_has_no_more_say():
             for row, image in enumerate(features):
                 blocks = [image[i : i + 64] / image[i : i + 64].norm() for i in (0, 64, 128)]
                 assert torch.allclose(unit[row], torch.cat(blocks) / 3**0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+def test_the_record_of_components_adds_up(tmp_path, reduced):
+    """Before = dropped + merged + after; each merge is one component fewer; the head agrees."""
+    enabled = f"reduction.enabled={str(reduced).lower()}"
+    params = tiny_params("method=der_dacr", "split=nd", enabled)
+    run(tmp_path, params)
+    last = run_folder(params.schedule.last)
+    history = json.loads((tmp_path / last.results / "history.json").read_text(encoding="utf-8"))
+    assert {row["session"] for row in history["components"]} == {1, 2}
+    after = {}
+    for row in history["components"]:
+        merges = [
+            merge
+            for merge in history["merges"]
+            if (merge["session"], merge["row"]) == (row["session"], row["row"])
+        ]
+        assert row["merged"] == len(merges)
+        assert row["before"] == row["dropped"] + row["merged"] + row["after"]
+        # Every class of this split comes in every session and gets three components.
+        assert row["before"] == after.get(row["row"], 0) + 3
+        after[row["row"]] = row["after"]
+    assert bool(history["merges"]) == reduced
+    assert any(row["dropped"] or row["merged"] for row in history["components"]) == reduced
+    method = make_method(params, CPU)
+    load_model(method, tmp_path / last.state)
+    assert method.head.counts().tolist() == [after[row] for row in sorted(after)]
+    assert [row["kappa"] for row in history["kappa"]] == [params.mixture.kappa] * 2

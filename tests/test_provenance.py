@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from dacr.model.backbones import build_backbone
+from dacr.model.flops import forward_flops, training_flops
 from dacr.report.page import read_provenance, write_provenance
-from dacr.runtime.provenance import forward_flops, training_flops
+from dacr.runtime.provenance import machine
 from tests.tiny_pipeline import prepare, run_sessions, tiny_params
 
 SECRETS = {
@@ -69,7 +70,7 @@ def test_a_note_says_what_is_needed_to_understand_a_difference(noted):
 
 
 def test_flops_are_those_of_the_layers_counted_by_hand():
-    """Two a multiply-add, every convolution and linear layer, by hooks on a real forward pass."""
+    """Two per multiply-add, every convolution and linear layer, by hooks on a real forward pass."""
     network = build_backbone("resnet8", False, torch.Generator()).eval()
     counted = []
 
@@ -85,23 +86,23 @@ def test_flops_are_those_of_the_layers_counted_by_hand():
 
 
 def test_frozen_extractors_count_once_and_the_trained_one_three_times():
-    params = tiny_params("method=der")
-    forward = forward_flops(params.model.backbone, params.augmentation.input_size)
-    assert training_flops(params, 10, 1) == 10 * forward * 3
-    assert training_flops(params, 10, 4) == 10 * forward * 6
+    forward = forward_flops("resnet8", 32)
+    assert training_flops("resnet8", 32, 10, 1) == 10 * forward * 3
+    assert training_flops("resnet8", 32, 10, 4) == 10 * forward * 6
 
 
 def test_the_estimate_of_a_session_follows_its_extractors(noted):
     first, second = (n for n in notes(noted) if n["stage"] == "learn")
     params = tiny_params("method=der_dacr", "split=nd")
-    assert first["flops_estimate"] == training_flops(params, 20, 1)
-    assert second["flops_estimate"] == training_flops(params, 28, 2)
+    network = params.model.backbone, params.augmentation.input_size
+    assert first["flops_estimate"] == training_flops(*network, 20, 1)
+    assert second["flops_estimate"] == training_flops(*network, 28, 2)
 
 
 def test_a_note_about_other_bytes_is_not_shown(noted, tmp_path):
     """The workspace went on to another experiment; the notes of the one before still lie there."""
     shutil.copytree(noted / "runs", tmp_path / "runs")
-    predictions = tmp_path / "runs/02/predictions.parquet"
+    predictions = tmp_path / "runs/02/results/predictions.parquet"
     predictions.write_bytes(predictions.read_bytes() + b"x")
     (tmp_path / "runs/01/learned/state.safetensors").unlink()
     found = read_provenance(tmp_path / "runs")
@@ -134,8 +135,6 @@ def test_notes_do_not_disturb_exactness(noted, tmp_path):
 
 
 def test_a_run_outside_of_git_is_noted_too(tmp_path, monkeypatch):
-    from dacr.runtime.provenance import machine
-
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with chdir(tmp_path):
         facts = machine()

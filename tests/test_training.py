@@ -21,11 +21,8 @@ def scratch(tmp_path, monkeypatch):
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
 
 
-def trainer_for(params, session, method, checkpoint):
-    progress = TrainingProgress(1, 1)
-    return Trainer(
-        params.train, method.augmentation, session, params.seed, CPU, checkpoint, progress
-    )
+def trainer_for(method, session, checkpoint):
+    return Trainer(method, session, checkpoint, TrainingProgress(1, 1))
 
 
 def train(params, session, name="work"):
@@ -33,9 +30,9 @@ def train(params, session, name="work"):
     method.begin(session)
     rows = []
     with Checkpoint(name) as checkpoint:
-        trainer = trainer_for(params, session, method, checkpoint)
+        trainer = trainer_for(method, session, checkpoint)
         for phase in method.phases(session):
-            rows += trainer.fit(phase, method)
+            rows += trainer.fit(phase)
     return method, rows
 
 
@@ -132,7 +129,7 @@ def test_a_loss_that_is_not_finite_stops_with_one_line():
         lambda batch: {"loss": method.losses(batch)["cross_entropy"] * math.nan},
     )
     with Checkpoint("nan") as checkpoint, pytest.raises(UserError, match=r"not finite.*train\.lr"):
-        trainer_for(params, session, method, checkpoint).fit(broken, method)
+        trainer_for(method, session, checkpoint).fit(broken)
 
 
 def test_features_are_extracted_in_order_whatever_the_batch_size():
@@ -173,7 +170,7 @@ def test_all_samples_are_labelled_with_their_own_class():
     method = make_method(params, CPU)
     seen = Counter()
     with Checkpoint("labels") as checkpoint:
-        trainer = trainer_for(params, session, method, checkpoint)
+        trainer = trainer_for(method, session, checkpoint)
         batches = shuffle(session.data, None, 4, torch.Generator())
         for batch in trainer._batches(batches, torch.Generator()):
             expected = method.augmentation.test(session.data.images(batch.positions))

@@ -25,12 +25,20 @@ def _append(parameter: Tensor, rows: Tensor) -> nn.Parameter:
     return nn.Parameter(torch.cat([parameter.detach(), rows.to(parameter)]))
 
 
+def _widened(weight: Tensor, dim: int) -> nn.Parameter:
+    return nn.Parameter(F.pad(weight.detach(), (0, dim - weight.shape[1])))
+
+
 class Head(nn.Module, ABC):
     """What every classifier can do besides scoring features."""
 
     @abstractmethod
     def grow(self, new_rows: int, generator: Generator) -> None:
         """Append ``new_rows`` randomly initialised classes; the others keep their bits."""
+
+    @abstractmethod
+    def widen(self, dim: int) -> None:
+        """Take features that have grown to ``dim`` numbers; the new ones have weight 0 at first."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take over a ``state_dict()``, whatever its numbers of classes and dimensions."""
@@ -60,6 +68,9 @@ class LinearHead(Head):
         if self.bias is not None:
             self.bias = _append(self.bias, _uniform(new_rows, dim, generator)[:, 0])
 
+    def widen(self, dim: int) -> None:
+        self.weight = _widened(self.weight, dim)
+
 
 class CosineHead(Head):
     """o_c(x) = σ · cos(f(x), w_c) with one learnable scale σ for all classes."""
@@ -78,6 +89,9 @@ class CosineHead(Head):
 
     def grow(self, new_rows: int, generator: Generator) -> None:
         self.weight = _append(self.weight, _uniform(new_rows, self.weight.shape[1], generator))
+
+    def widen(self, dim: int) -> None:
+        self.weight = _widened(self.weight, dim)
 
     @torch.no_grad()
     def imprint(self, rows: Sequence[int], means: Tensor) -> None:
@@ -254,3 +268,6 @@ class MixtureHead(Head):
         known, _, dim = self.raw_means.shape
         directions = F.normalize(torch.randn(new_rows, 1, dim, generator=generator), dim=-1)
         self.expand(range(known, known + new_rows), list(directions))
+
+    def widen(self, dim: int) -> None:
+        """Nothing: ``carry_over`` moves means into features that have grown, with their data."""

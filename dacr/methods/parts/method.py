@@ -52,7 +52,9 @@ class Method(Learner):
 
     def begin(self, session: Session) -> None:
         """Adapt the model of session t−1 to the classes of session t."""
+        self.representation.old = None
         self.representation.begin(session)
+        self.head.widen(self.features.dim)
         wanted = self.classifier.needs_old_features and session.n_old > 0
         if wanted and self.representation.old is None:
             self.representation.remember(session)
