@@ -239,7 +239,7 @@ def test_every_method_has_the_papers_settings(tmp_path: Path, benchmark: str, me
         (["train.schedule=cosine"], "train.schedule cosine (paper multistep)"),
         (["train.gamma=0.5"], "train.gamma 0.5 (paper 0.1)"),
         (["loss.lambda_epochs=1"], "loss.lambda_epochs 1 (paper 10)"),
-        (["mixture.expectation=batch"], "mixture.expectation batch (paper epoch)"),
+        (["loss.beta=0.5"], "loss.beta 0.5 (paper 1)"),
         (["reduction.delta=0.5"], "reduction.delta 0.5 (paper 0.7)"),
         (["data.per_pair=10"], "data.per_pair 10 (paper none)"),
         (["benchmark=idigits_mini"], "embedded data"),
