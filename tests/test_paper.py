@@ -36,9 +36,9 @@ from dacr.experiments.results import Results, commit_results, deviation, results
 from dacr.experiments.tables import Paper, load_paper, load_table
 from dacr.experiments.worker import by_arrival
 from dacr.report.charts import WIDTH, Bar, bar_chart
-from dacr.report.html import Cell
+from dacr.report.html import Field
 from dacr.report.table_figures import METHOD_COLOURS, arrival_map, colour_of, mean, signed
-from dacr.report.table_page import leading_row, render, with_code
+from dacr.report.table_page import leading_row, render_table, with_code
 from dacr.report.table_terminal import show_plan, show_results
 from dacr.report.table_words import beside, scale, where
 from dacr.runtime.compose import compose
@@ -140,7 +140,9 @@ def test_every_method_has_a_colour_of_its_own_and_hosts_are_dashed(paper: Paper)
 def test_the_lines_of_all_methods_can_be_told_apart_without_colour(
     paper: Paper, store: Store
 ) -> None:
-    charts = line_figures(render(fill(paper, store, "main")))  # which compares the legends, too
+    charts = line_figures(
+        render_table(fill(paper, store, "main"))
+    )  # which compares the legends, too
     assert [len(lines) for lines in charts] == [10, 10, 10]
     for lines in charts:
         method = dict(zip(paper.methods, lines, strict=True))
@@ -149,9 +151,9 @@ def test_the_lines_of_all_methods_can_be_told_apart_without_colour(
             ours = method[f"{host}_dacr"]
             assert (method[host].dashed, ours.dashed) == (True, False)
             assert method[host].shape != ours.shape
-    ablation = line_figures(render(fill(paper, store, "ablation")))
+    ablation = line_figures(render_table(fill(paper, store, "ablation")))
     assert [len({look.shape for look in lines}) for lines in ablation] == [6, 6, 6]
-    counts = line_figures(render(fill(paper, store, "delta")))[-1]
+    counts = line_figures(render_table(fill(paper, store, "delta")))[-1]
     assert len(counts) == len(paper.rows(paper.table("delta"), MINI))
 
 
@@ -479,9 +481,9 @@ def test_settings_that_are_not_the_papers_are_said(paper: Paper, store: Store) -
     mini, real = (fill(paper, store, "seeds", name) for name in (MINI, "icifar20"))
     assert "loss.eta 0 (paper 0.1)" in mini.other_settings
     assert "mixture.prior empirical (paper uniform)" in mini.other_settings
-    assert "loss.eta 0 (paper 0.1)" in render(mini)
+    assert "loss.eta 0 (paper 0.1)" in render_table(mini)
     assert (real.other_settings, real.comparable) == ([], True)
-    assert "Settings that are not" not in render(real)
+    assert "Settings that are not" not in render_table(real)
     changed = replace(real)
     changed.__dict__["other_settings"] = ["train.epochs 1 (paper 200)"]
     assert changed.number("der_dacr", "nd", AVERAGE).difference is None
@@ -594,7 +596,7 @@ def test_what_other_code_measured_is_said(paper: Paper, store: Store) -> None:
     said = where(results)
     assert "1 of 2 were measured with other code or settings than the committed ones" in said
     assert "Some rows mix seeds measured with different code." in said
-    assert render(results).count("The committed code or settings are others by now.") == 1
+    assert render_table(results).count("The committed code or settings are others by now.") == 1
     store.add(record_of(replace(own, seed=2), code, started="2025-01-01T00:00:00+00:00"))
     again = results_of(paper, paper.table("main"), "icifar20", store)
     assert again.older == frozenset()  # the plan takes the committed code's record, and so do we
@@ -642,7 +644,7 @@ def test_curves_of_different_lengths_have_no_mean() -> None:
 
 def test_every_measured_line_leads_to_its_experiments(paper: Paper, store: Store) -> None:
     results = fill(paper, store, "main")
-    page = render(results)
+    page = render_table(results)
     for own in results.records.values():
         for record in own:
             assert page.count(f'href="#{record.name}"') == len(results.table.metrics)
@@ -659,7 +661,7 @@ def test_images_of_a_mirror_are_part_of_the_command(
     own = Experiment("icifar20", "nd", "der", 1, (("train.threads", "1"),))
     data = record_of(own).data | {"origins": {"cifar100": kind}}
     store.add(record_of(own, data=data))
-    page = render(results_of(paper, paper.table("main"), "icifar20", store))
+    page = render_table(results_of(paper, paper.table("main"), "icifar20", store))
     assert page.count("It needs the same mirror (<code>DACR_MIRROR</code>).") == needed
 
 
@@ -692,7 +694,7 @@ def test_committed_results_are_enough(paper: Paper, store: Store, tmp_path: Path
     assert len(rows) == 27
     assert float(rows[0][AVERAGE]) == results.measured[0][2].metrics[AVERAGE]
     fresh = results_of(paper, paper.table("delta"), MINI, Store(tmp_path / "nothing", folder))
-    assert render(fresh) == render(results)
+    assert render_table(fresh) == render_table(results)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     write_results("delta", MINI, fresh.measured, fresh.table.details, folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
@@ -746,7 +748,7 @@ def test_arrival_runs_from_the_oldest_domain_to_the_newest() -> None:
     sheet = arrival_map({"a": [10.0, 20.0, 30.0], "b": [30.0]}, "x")
     assert sheet.columns == ["class", "1 oldest", "2", "3 newest"]
     rows = [row[1:] for row in sheet.rows]
-    texts = [[cell.text if isinstance(cell, Cell) else None for cell in row] for row in rows]
+    texts = [[cell.text if isinstance(cell, Field) else None for cell in row] for row in rows]
     assert texts == [["10", "20", "30"], ["30", None, None], ["20", "20", "30"]]
 
 
@@ -759,7 +761,7 @@ def test_every_page_opens_alone_and_links_to_its_experiments(
         for table in paper.tables:
             page = tmp_path / f"{table}.html"
             results = fill(paper, store, table, seeds=[1, 2])
-            page.write_text(render(results), encoding="utf-8")
+            page.write_text(render_table(results), encoding="utf-8")
             for width, dark in ((390, True), (1200, False)):
                 browser.open(page, width=width, dark=dark)
                 assert browser.complaints() == []
@@ -777,7 +779,7 @@ def test_every_page_opens_alone_and_links_to_its_experiments(
 
 def test_a_page_says_whether_the_paper_has_its_table(paper: Paper, store: Store) -> None:
     names = ("departures", "delta")
-    own, theirs = (render(fill(paper, store, name, seeds=[1])) for name in names)
+    own, theirs = (render_table(fill(paper, store, name, seeds=[1])) for name in names)
     assert "a study that the paper does not have" in own
     assert "the paper&#39;s Table 3" in theirs or "the paper's Table 3" in theirs
 

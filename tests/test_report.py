@@ -37,7 +37,7 @@ from dacr.report.charts import (
     ticks,
 )
 from dacr.report.page import read_provenance, reproduce_command, write_provenance
-from dacr.report.sections import confusion, matrix_png
+from dacr.report.sections import confusion_figures, matrix_png
 from dacr.runtime.compose import compose
 from tests.legends import line_figures, looks, of_class, place_and_shape
 from tests.synthetic_run import RULES, SyntheticRun, make_report, rerun
@@ -163,7 +163,7 @@ def test_many_classes_become_a_picture(tmp_path: Path) -> None:
     page = make_report(run, tmp_path)
     assert 'class="matrix"' in page.read_text(encoding="utf-8")
     table = pd.DataFrame({"actual": names, "predicted": [*names[1:], names[0]]})
-    matrix, most = confusion(table, names)
+    matrix, most = confusion_figures(table, names)
     assert matrix.sheet is None
     assert most.sheet is not None
     assert most.sheet.rows[0] == ["class 0", "class 1", "100.0"]

@@ -1,4 +1,4 @@
-"""What evaluation reads, checked once: a damaged file is one line, not a traceback."""
+"""The files that evaluation reads, checked: a damaged file is one line, not a traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EMBEDDING = {"session", "label", "domain", "component"}
 
 
 def checked(path: Path, stage: str, read: Callable[[Path], Content]) -> Content:
-    """``read(path)``; whatever is wrong with the file, ``dvc repro <stage>`` makes it anew."""
+    """``read(path)``; if the file is missing or damaged, ``dvc repro <stage>`` makes it again."""
     try:
         return read(path)
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def read_predictions(path: Path) -> pd.DataFrame:
 
 
 def read_history(path: Path) -> dict[str, Any]:
-    """What the sessions told; which records there are depends on the method."""
+    """What the sessions recorded; which records there are depends on the method."""
     return checked(path, "consolidate", lambda p: _json(p, ("losses", "memory")))
 
 

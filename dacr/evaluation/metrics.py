@@ -18,16 +18,16 @@ from dacr.errors import UserError
 DECIMALS = 4
 PAIR = ["label", "domain"]
 
-Record = dict[str, Any]
+Entry = dict[str, Any]
 
 
 def compute_metrics(
-    predictions: pd.DataFrame, schedule: pd.DataFrame, components: list[Record]
+    predictions: pd.DataFrame, schedule: pd.DataFrame, components: list[Entry]
 ) -> dict[str, Any]:
     """Every number of ``reports/metrics.json``.
 
     ``components`` are the records {session, class, before, after, …} that a mixture leaves at each
-    reduction; a method with one prototype a class leaves none.
+    reduction; a method with one prototype per class leaves none.
     """
     check_sessions(predictions, schedule)
     scored = with_hits(predictions)
@@ -54,10 +54,10 @@ def compute_metrics(
         "pair_averaged_accuracy_by_session": [rounded(value) for value in pair_averaged],
         "purity_by_session": [rounded(value) for value in purity],
         "purity_single_component_by_session": [rounded(value) for value in single_component],
-        "accuracy_by_class": records(accuracies(last, ["label"])),
-        "accuracy_by_domain": records(by_domain),
-        "accuracy_by_pair": records(accuracies(last, PAIR)),
-        "accuracy_by_domain_and_session": records(accuracies(scored, ["session", "domain"])),
+        "accuracy_by_class": entries(accuracies(last, ["label"])),
+        "accuracy_by_domain": entries(by_domain),
+        "accuracy_by_pair": entries(accuracies(last, PAIR)),
+        "accuracy_by_domain_and_session": entries(accuracies(scored, ["session", "domain"])),
     }
 
 
@@ -66,8 +66,8 @@ def rounded(value: float) -> float:
     return round(float(value), DECIMALS) + 0.0  # + 0.0 makes −0.0 a plain zero
 
 
-def records(series: pd.Series[float]) -> list[Record]:
-    """A series as JSON, one record an entry, the classes under the name that the schedule uses."""
+def entries(series: pd.Series[float]) -> list[Entry]:
+    """A series as JSON, one object per entry, the classes under the schedule's name for them."""
     table = series.round(DECIMALS).reset_index().rename(columns={"label": "class"})
     return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
@@ -125,14 +125,14 @@ def forgetting(scored: pd.DataFrame, schedule: pd.DataFrame | None = None) -> fl
     return float(change.groupby(both["session"]).mean().mean()) if len(both) else 0.0
 
 
-def components_per_class(schedule: pd.DataFrame, components: list[Record]) -> float:
+def components_per_class(schedule: pd.DataFrame, components: list[Entry]) -> float:
     """Mean number of components at the end: of each class after its last reduction, else one."""
     latest = {record["class"]: record["after"] for record in sorted_by_session(components)}
     classes = schedule["class"].unique()
     return float(sum(latest.get(int(c), 1) for c in classes) / len(classes))
 
 
-def sorted_by_session(records: list[Record]) -> list[Record]:
+def sorted_by_session(records: list[Entry]) -> list[Entry]:
     return sorted(records, key=lambda record: int(record["session"]))
 
 

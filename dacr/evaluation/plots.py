@@ -12,8 +12,16 @@ from typing import Any
 import pandas as pd
 
 from dacr.evaluation.files import checked
-from dacr.evaluation.metrics import Record, accuracies, sorted_by_session, with_hits
+from dacr.evaluation.metrics import Entry, accuracies, sorted_by_session, with_hits
 
+ACCURACIES = {
+    "accuracy": "accuracy_by_session",
+    "pair_averaged": "pair_averaged_accuracy_by_session",
+}
+PURITIES = {
+    "purity": "purity_by_session",
+    "single_component": "purity_single_component_by_session",
+}
 LOSS_KEYS = ("session", "phase", "epoch")
 TEXT_COLUMNS = ("class", "domain", "actual", "predicted", "phase", "term", "left", "right")
 
@@ -35,9 +43,9 @@ def plot_tables(
     """
     components = history.get("components", [])
     return {
-        "accuracy_by_session": accuracy_by_session(metrics),
+        "accuracy_by_session": by_session(metrics, ACCURACIES),
         "domain_accuracy": domain_accuracy(predictions, domains),
-        "purity_by_session": purity_by_session(metrics),
+        "purity_by_session": by_session(metrics, PURITIES),
         "components_by_session": components_by_session(schedule, components),
         "components_by_class": components_by_class(components, classes),
         "merges": merges(history.get("merges", []), classes),
@@ -69,28 +77,10 @@ def _read_table(file: Path) -> pd.DataFrame:
     return table
 
 
-def _sessions(metrics: dict[str, Any]) -> range:
-    return range(1, len(metrics["accuracy_by_session"]) + 1)
-
-
-def accuracy_by_session(metrics: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "session": _sessions(metrics),
-            "accuracy": metrics["accuracy_by_session"],
-            "pair_averaged": metrics["pair_averaged_accuracy_by_session"],
-        }
-    )
-
-
-def purity_by_session(metrics: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "session": _sessions(metrics),
-            "purity": metrics["purity_by_session"],
-            "single_component": metrics["purity_single_component_by_session"],
-        }
-    )
+def by_session(metrics: dict[str, Any], columns: dict[str, str]) -> pd.DataFrame:
+    """Lists of ``metrics`` as columns: {column's name: metric}."""
+    sessions = range(1, len(metrics["accuracy_by_session"]) + 1)
+    return pd.DataFrame({"session": sessions} | {own: metrics[key] for own, key in columns.items()})
 
 
 def domain_accuracy(predictions: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
@@ -98,8 +88,8 @@ def domain_accuracy(predictions: pd.DataFrame, domains: Sequence[str]) -> pd.Dat
     return table.assign(domain=[domains[d] for d in table["domain"]])
 
 
-def components_by_session(schedule: pd.DataFrame, components: list[Record]) -> pd.DataFrame:
-    """Mean components a seen class after expansion (before) and after reduction (after).
+def components_by_session(schedule: pd.DataFrame, components: list[Entry]) -> pd.DataFrame:
+    """Mean components per seen class after expansion (before) and after reduction (after).
 
     A class without data in a session keeps what it had; without a mixture every class has one.
     """
@@ -114,14 +104,14 @@ def components_by_session(schedule: pd.DataFrame, components: list[Record]) -> p
     return pd.DataFrame(rows, columns=["session", "before", "after"])
 
 
-def components_by_class(components: list[Record], classes: Sequence[str]) -> pd.DataFrame:
+def components_by_class(components: list[Entry], classes: Sequence[str]) -> pd.DataFrame:
     columns = ["session", "class", "before", "after", "dropped", "merged"]
     table = pd.DataFrame(sorted_by_session(components), columns=columns)
     return table.assign(**{"class": [classes[c] for c in table["class"]]})
 
 
-def merges(merges: list[Record], classes: Sequence[str]) -> pd.DataFrame:
-    """Which groups of components of a class became one, how far apart, from how many images."""
+def merges(merges: list[Entry], classes: Sequence[str]) -> pd.DataFrame:
+    """Which groups of components of a class were merged, their distance and their images."""
     columns = ["session", "class", "distance", "left", "right", "left_support", "right_support"]
     table = pd.DataFrame(sorted_by_session(merges), columns=columns)
     return table.assign(
@@ -132,7 +122,7 @@ def merges(merges: list[Record], classes: Sequence[str]) -> pd.DataFrame:
 
 
 def memory_by_domain(
-    memory: list[Record], domain_of: pd.Series[int], domains: Sequence[str]
+    memory: list[Entry], domain_of: pd.Series[int], domains: Sequence[str]
 ) -> pd.DataFrame:
     """Exemplars in memory by session and domain.
 
@@ -146,8 +136,8 @@ def memory_by_domain(
     return table.assign(domain=[domains[d] for d in table["domain"]])
 
 
-def losses(epochs: list[Record]) -> pd.DataFrame:
-    """One row a loss term and epoch; ``step`` counts the epochs of all sessions and phases."""
+def losses(epochs: list[Entry]) -> pd.DataFrame:
+    """One row per loss term and epoch; ``step`` counts the epochs of all sessions and phases."""
     rows = [
         (step, *(epoch[key] for key in LOSS_KEYS), term, value)
         for step, epoch in enumerate(epochs, start=1)
@@ -158,7 +148,7 @@ def losses(epochs: list[Record]) -> pd.DataFrame:
 
 
 def confusion(predictions: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
-    """One row a test image of the last session, as DVC's template ``confusion`` wants it."""
+    """One row per test image of the last session, the form of DVC's template ``confusion``."""
     last = predictions[predictions["session"] == predictions["session"].max()]
     names = {
         name: [classes[c] for c in last[column]]

@@ -1,4 +1,4 @@
-"""Two experiments side by side: what differs in their parameters, and what came of it."""
+"""Two experiments side by side: how their parameters and their numbers differ."""
 
 from __future__ import annotations
 
@@ -134,12 +134,14 @@ def read_side(files: Files) -> Side:
         metrics=metrics_of(files),
         images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
         changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
-        curves={name: _curves(files, *source).get("", []) for name, source in MIXTURE.items()},
-        domains=_curves(files, "domain_accuracy", "accuracy", "domain"),
+        curves={name: _read_curves(files, *source).get("", []) for name, source in MIXTURE.items()},
+        domains=_read_curves(files, "domain_accuracy", "accuracy", "domain"),
     )
 
 
-def _curves(files: Files, table: str, column: str, group: str | None = None) -> dict[str, Points]:
+def _read_curves(
+    files: Files, table: str, column: str, group: str | None = None
+) -> dict[str, Points]:
     """The curves of a table of ``reports/plots`` by ``group``; none if it is missing or damaged."""
     content = files.read(f"reports/plots/{table}.csv") or b""
     found: dict[str, Points] = {}
@@ -168,7 +170,7 @@ def metrics_of(files: Files) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{METRICS} of {files.name} is damaged or of another project") from None
     if not sessions:
-        raise UserError(f"{METRICS} of {files.name} tells of no session")
+        raise UserError(f"{METRICS} of {files.name} has no session")
     return dict(metrics)
 
 
@@ -198,7 +200,7 @@ def why_incomparable(a: Side, b: Side) -> list[str]:
 
 
 def warnings_of(a: Side, b: Side) -> list[str]:
-    """What a reader of the numbers must know besides."""
+    """What a reader of the numbers must know."""
     warnings = [
         f"the parameters of {side.name} were changed after its numbers were made "
         f"({some(side.changed)}); run `dvc repro`"

@@ -59,12 +59,6 @@ class Bar:
     deviation: float | None = None
     paper: float | None = None
 
-    def ends(self) -> list[float]:
-        """How far what is drawn for it reaches."""
-        reach = self.deviation or 0.0
-        own = [] if self.value is None else [self.value - reach, self.value + reach]
-        return own if self.paper is None else [*own, self.paper]
-
 
 # -- primitives -------------------------------------------------------------------------------
 
@@ -139,9 +133,7 @@ def key(colour: int) -> Markup:
     """A line in a legend: a piece of it with a mark, as the chart draws them."""
     middle = KEY_HEIGHT / 2
     line = _stroke(colour, f"M0 {middle:g}h{KEY_WIDTH}")
-    mark = _mark(colour, KEY_WIDTH / 2, middle)
-    size = {"width": KEY_WIDTH, "height": KEY_HEIGHT}
-    return element("svg", line, mark, class_="key", **size, aria_hidden="true")
+    return _sample("key", KEY_WIDTH, line + _mark(colour, KEY_WIDTH / 2, middle))
 
 
 def swatch(colour: int) -> Markup:
@@ -151,9 +143,12 @@ def swatch(colour: int) -> Markup:
 
 def dot(colour: int) -> Markup:
     """A group of dots in a legend."""
-    mark = _dots(colour, [(KEY_HEIGHT / 2, KEY_HEIGHT / 2)])
-    size = {"width": KEY_HEIGHT, "height": KEY_HEIGHT}
-    return element("svg", mark, class_="swatch dot", **size, aria_hidden="true")
+    middle = KEY_HEIGHT / 2
+    return _sample("swatch dot", KEY_HEIGHT, _dots(colour, [(middle, middle)]))
+
+
+def _sample(css: str, width: int, mark: Markup) -> Markup:
+    return element("svg", mark, class_=css, width=width, height=KEY_HEIGHT, aria_hidden="true")
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -318,7 +313,8 @@ def bar_chart(
     step, head = 26.0 if max(map(len, labels)) == 1 else 34.0, 18.0
     columns = [values_are] + ["◇ paper"] * any(bar.paper is not None for bar in bars)
     places = [WIDTH - COLUMN * i for i in reversed(range(len(columns)))]
-    ends = [end for bar in bars for end in bar.ends()]
+    reach = [(bar.value, bar.deviation or 0.0) for bar in bars] + [(bar.paper, 0.0) for bar in bars]
+    ends = [end for v, around in reach if v is not None for end in (v - around, v + around)]
     axis = ticks(min(0.0, *ends), max(0.0, *ends))
     scale = (WIDTH - NAMES - COLUMN * len(columns) - 8) / (axis[-1] - axis[0])
     height = head + step * len(bars)

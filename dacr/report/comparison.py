@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from markupsafe import Markup
-from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
 from dacr.evaluation.formats import NOTHING, UNITS
 from dacr.experiments.comparison import Change, Comparison, Points, Side
 from dacr.report.charts import Line, line_chart, percent_range, short, ticks
-from dacr.report.html import Card, Cell, Figure, Section, Sheet, render_page
+from dacr.report.html import Card, Field, Figure, PageSection, Sheet, render_page
 from dacr.report.terminal import console_of, table_of
 
 KICKER = "dacr · two experiments side by side"
@@ -49,10 +48,10 @@ def changes_sheet(
     rows = []
     for change in changes:
         attributes = {"class": change.verdict} if change.verdict in ("better", "worse") else {}
-        difference = Cell(change.difference, {"data-difference": change.name, **attributes})
+        difference = Field(change.difference, {"data-difference": change.name, **attributes})
         name = f"{change.name.replace('_', ' ')} {change.wanted}".rstrip()
-        verdict = Cell(change.verdict, attributes)
-        row: list[str | Cell] = [name, change.a, change.b, difference, verdict]
+        verdict = Field(change.verdict, attributes)
+        row: list[str | Field] = [name, change.a, change.b, difference, verdict]
         rows.append(row[: len(columns)])
     return Sheet(label, columns, rows)
 
@@ -74,11 +73,11 @@ def render_comparison(comparison: Comparison) -> str:
     return render_page(
         "comparison.html.j2",
         [
-            Section("accuracy", "Accuracy by session", accuracy),
-            Section("domains", "Accuracy of each domain by session", domain_curves(c)),
-            Section("mixtures", "Components and their purity by session", mixture_curves(c)),
-            Section("parameters", "Parameters", [params], css="single"),
-            Section("metrics", "Metrics", metrics, css="single"),
+            PageSection("accuracy", "Accuracy by session", accuracy),
+            PageSection("domains", "Accuracy of each domain by session", domain_curves(c)),
+            PageSection("mixtures", "Components and their purity by session", mixture_curves(c)),
+            PageSection("parameters", "Parameters", [params], css="single"),
+            PageSection("metrics", "Metrics", metrics, css="single"),
         ],
         a=c.a,
         b=c.b,
@@ -86,11 +85,11 @@ def render_comparison(comparison: Comparison) -> str:
         kicker=KICKER,
         incomparable=c.incomparable,
         warnings=c.warnings,
-        cards=[_card(change) for change in c.headlines()],
+        cards=[_change_card(change) for change in c.headlines()],
     )
 
 
-def _card(change: Change) -> Card:
+def _change_card(change: Change) -> Card:
     verdict = Markup('<b class="{1}">{0} {1}</b>').format(change.difference, change.verdict)
     return Card(
         change.name.replace("_", " ").capitalize(),
@@ -112,20 +111,21 @@ def mixture_curves(comparison: Comparison) -> list[Figure]:
     sides = comparison.a.curves, comparison.b.curves
     if all(count == 1 for curves in sides for _, count in curves["components"]):
         return []
+    both = {name: [curves[name] for curves in sides] for name in MIXTURE_CAPTIONS}
     return [
-        _curves(comparison, both, caption, name)
-        for name, caption in MIXTURE_CAPTIONS.items()
-        if all(both := [curves[name] for curves in sides])
+        _curves(comparison, points, MIXTURE_CAPTIONS[name], name)
+        for name, points in both.items()
+        if all(points)
     ]
 
 
 def domain_curves(comparison: Comparison) -> list[Figure]:
     """The accuracy of each domain that both have, from the session on that brings it."""
     a, b = comparison.a.domains, comparison.b.domains
-    shared = [] if comparison.incomparable else [name for name in a if name in b]
     return [
         _curves(comparison, [a[name], b[name]], f"Accuracy of {name}.", "accuracy, %", (0.0, 100.0))
-        for name in shared
+        for name in a
+        if name in b and not comparison.incomparable
     ]
 
 
@@ -148,8 +148,8 @@ def _accuracies(comparison: Comparison) -> list[list[float]]:
 # -- the terminal -----------------------------------------------------------------------------
 
 
-def show(comparison: Comparison, console: Console | None = None) -> None:
-    console = console or console_of()
+def show(comparison: Comparison) -> None:
+    console = console_of()
     for reason in comparison.incomparable:
         alarm = Text(f"NOT COMPARABLE: {reason}. No differences are given.", "bold red")
         console.print(Panel.fit(alarm, border_style="red"))

@@ -23,7 +23,7 @@ Fact = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Cell:
+class Field:
     """A field of a table: its text, and the attributes of its element."""
 
     text: str | Markup
@@ -36,7 +36,7 @@ class Sheet:
 
     label: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[str | Cell | None]]
+    rows: Sequence[Sequence[str | Field | None]]
     """None is a combination that does not exist (yet)."""
     css: str = "numbers full"
 
@@ -72,7 +72,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     id: str
     title: str
     content: Sequence[Figure | None]
@@ -113,12 +113,12 @@ def heat_map(
     its tooltip; where there is no value, the field is empty.
     """
 
-    def field(row: str, column: str, value: float) -> Cell | None:
+    def field(row: str, column: str, value: float) -> Field | None:
         if pd.isna(value):
             return None
         text, heat, title = cell(row, column, value)
         css = {"class": "marked"} if (row, column) in marked else {}
-        return Cell(text, {**css, "style": f"--heat:{heat:.3f}", "title": title})
+        return Field(text, {**css, "style": f"--heat:{heat:.3f}", "title": title})
 
     columns = [str(column) for column in values.columns]
     rows = [
@@ -139,7 +139,7 @@ def percent_map(label: str, corner: str, values: pd.DataFrame, of: str = ", ") -
     )
 
 
-def render_page(template: str, sections: Sequence[Section], **content: Any) -> str:
+def render_page(template: str, sections: Sequence[PageSection], **content: Any) -> str:
     """A self-contained page; sections without figures are left out."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from dacr.experiments.published import Published
 from dacr.experiments.reading import flatten
 from dacr.report import sections
-from dacr.report.html import TEMPLATES, Section, Sheet, render_page
+from dacr.report.html import TEMPLATES, Figure, PageSection, Sheet, render_page
 
 LEARN = "provenance-learn.json"  # a session learns before it consolidates
 CHOICES = ("augmentation", "model", "train", "loss", "mixture", "reduction", "memory", "options")
@@ -45,37 +45,32 @@ def render(run: Run) -> str:
     benchmark, metrics, tables = run.benchmark, run.metrics, run.tables
     classes, domains = benchmark["classes"], benchmark["domains"]
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    mixture = sections.mixture(tables, metrics, classes)
-    accuracy = [
-        sections.accuracy_curve(tables["accuracy_by_session"]),
-        sections.domain_accuracies(tables["domain_accuracy"], metrics, domains),
-    ]
-    pairs = [
-        sections.arrivals(run.schedule, benchmark),
-        sections.pair_accuracies(metrics, benchmark),
-    ]
-    learning = [
-        sections.memory(tables["memory_by_domain"], domains),
-        sections.losses(tables["losses"]),
-    ]
-    embedding = sections.embedding(tables["embedding"], benchmark)
-    tsne = (
-        "t-SNE of some test images, the same number of each class-domain pair. Where the mixture "
-        "works, a class falls into one group per domain."
-    )
-    confusion = sections.confusion(tables["confusion"], classes)
-    data = [sections.contact_sheet(run.contact_sheet, benchmark)]
+    mixture = sections.mixture_figures(tables, metrics, classes)
+    shown: dict[tuple[str, str], list[Figure | None]] = {
+        ("accuracy", "Accuracy by session"): [
+            sections.accuracy_curve(tables["accuracy_by_session"]),
+            sections.domain_accuracies(tables["domain_accuracy"], metrics, domains),
+        ],
+        ("paper", "Beside the paper"): [*sections.beside_the_paper(run.paper, metrics)],
+        ("domains", "Classes and domains"): [
+            sections.arrival_figure(run.schedule, benchmark),
+            sections.pair_accuracies(metrics, benchmark),
+        ],
+        ("mixture", "Mixture"): [*mixture],
+        ("learning", "Memory and losses"): [
+            sections.memory_figure(tables["memory_by_domain"], domains),
+            sections.loss_figure(tables["losses"]),
+        ],
+        ("confusion", "Confusion"): [*sections.confusion_figures(tables["confusion"], classes)],
+    }
+    features = sections.embedding_figures(tables["embedding"], benchmark)
+    data = sections.contact_sheet_figure(run.contact_sheet, benchmark)
     return render_page(
         "run.html.j2",
         [
-            Section("accuracy", "Accuracy by session", accuracy),
-            Section("paper", "Beside the paper", sections.beside_the_paper(run.paper, metrics)),
-            Section("domains", "Classes and domains", pairs),
-            Section("mixture", "Mixture", mixture),
-            Section("learning", "Memory and losses", learning),
-            Section("confusion", "Confusion", confusion),
-            Section("embedding", "Features in the plane", embedding, tsne, "three"),
-            Section("data", "Data", data, css="single"),
+            *(PageSection(*names, figures) for names, figures in shown.items()),
+            PageSection("embedding", "Features in the plane", features, sections.TSNE, "three"),
+            PageSection("data", "Data", [data], css="single"),
         ],
         params=run.params,
         benchmark=benchmark,
@@ -83,8 +78,8 @@ def render(run: Run) -> str:
         mirrored=any("mirror" in origin["kind"] for origin in benchmark["origins"].values()),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        summary=sections.summary(metrics, benchmark),
-        cards=sections.cards(metrics, benchmark, run.paper, bool(mixture)),
+        summary=sections.in_words(metrics, benchmark),
+        cards=sections.headline_cards(metrics, benchmark, run.paper, bool(mixture)),
         settings=settings(run, bool(mixture)),
         variant="reduction.delta=0.75" if mixture else "memory.strategy=herding",
         all_params=Sheet(

@@ -13,9 +13,9 @@ from dacr.report.terminal import console_of, table_of
 from dacr.sessions.predict import Prediction
 
 NEAREST = "nearest exemplars: class (domain, id, similarity)"
-COLUMNS = ("image", "class", "confidence", "component, from 0", NEAREST)
-MIXTURE = ("component", "components", "component_exemplars")
-OF_IMAGE = ("image", "class", "label", "confidence", *MIXTURE)
+HEADINGS = ("image", "class", "confidence", "component, from 0", NEAREST)
+OF_MIXTURE = ("component", "components", "component_exemplars")
+OF_IMAGE = ("image", "class", "label", "confidence", *OF_MIXTURE)
 OF_EXEMPLAR = ("id", "class", "domain", "similarity")
 
 
@@ -28,7 +28,7 @@ class Output:
         """All predictions have been added."""
 
 
-def facts(image: str, prediction: Prediction) -> dict[str, Any]:
+def prediction_facts(image: str, prediction: Prediction) -> dict[str, Any]:
     return {
         "image": image,
         "class": prediction.class_name,
@@ -54,7 +54,7 @@ class JsonLines(Output):
     """One JSON object per line, written as soon as it is known."""
 
     def add(self, image: str, prediction: Prediction) -> None:
-        print(json.dumps(facts(image, prediction)), flush=True)
+        print(json.dumps(prediction_facts(image, prediction)), flush=True)
 
 
 class CsvLines(Output):
@@ -68,7 +68,7 @@ class CsvLines(Output):
         self._writer.writerow([*OF_IMAGE, *near])
 
     def add(self, image: str, prediction: Prediction) -> None:
-        told = facts(image, prediction)
+        told = prediction_facts(image, prediction)
         values = [told[name] for name in OF_IMAGE]
         values += [exemplar[name] for exemplar in told["exemplars"] for name in OF_EXEMPLAR]
         self._writer.writerow([f"{v:.6f}" if isinstance(v, float) else v for v in values])
@@ -94,7 +94,7 @@ class PrettyTable(Output):
 
     def close(self) -> None:
         if self._rows:
-            sheet = Sheet(self._title, COLUMNS, self._rows, "left")
+            sheet = Sheet(self._title, HEADINGS, self._rows, "left")
             console_of().print(table_of(sheet))
 
 

@@ -35,15 +35,19 @@ from dacr.report.html import Card, Fact, Figure, Sheet, heat_map, percent_map, s
 
 MOST_CLASSES_IN_A_GRID = 25
 HEAT = (0, 114, 178)
+TSNE = (
+    "t-SNE of some test images, the same number of each class-domain pair. Where the mixture "
+    "works, a class falls into one group per domain."
+)
 
 Tables = dict[str, pd.DataFrame]
-Facts = dict[str, Any]
+Json = dict[str, Any]
 
 
 # -- in words and numbers ---------------------------------------------------------------------
 
 
-def summary(metrics: Facts, benchmark: Facts) -> str:
+def in_words(metrics: Json, benchmark: Json) -> str:
     """The run in a few sentences."""
     sessions = len(metrics["accuracy_by_session"])
     domains = sorted(metrics["accuracy_by_domain"], key=lambda record: -record["accuracy"])
@@ -66,7 +70,7 @@ def summary(metrics: Facts, benchmark: Facts) -> str:
     return " ".join(sentences)
 
 
-def cards(metrics: Facts, benchmark: Facts, paper: Published, mixture: bool) -> list[Card]:
+def headline_cards(metrics: Json, benchmark: Json, paper: Published, mixture: bool) -> list[Card]:
     sessions = len(metrics["accuracy_by_session"])
     worst = min(metrics["accuracy_by_domain"], key=lambda record: record["accuracy"])
     shown = {
@@ -101,14 +105,14 @@ def cards(metrics: Facts, benchmark: Facts, paper: Published, mixture: bool) -> 
     ]
 
 
-def metric_facts(metrics: Facts, names: dict[str, tuple[str, str]]) -> list[Fact]:
+def metric_facts(metrics: Json, names: dict[str, tuple[str, str]]) -> list[Fact]:
     return [
         (what, name, format_metric(name, metrics[name]), unit)
         for name, (what, unit) in names.items()
     ]
 
 
-def beside_the_paper(paper: Published, metrics: Facts) -> list[Figure]:
+def beside_the_paper(paper: Published, metrics: Json) -> list[Figure]:
     """Table 1's column of this benchmark and split with this run among it, and number by number."""
     if not paper.table:
         return []
@@ -147,7 +151,7 @@ def accuracy_curve(table: pd.DataFrame) -> Figure:
     return lines_by_session(table, names, caption, "accuracy, %", percent_range(lowest))
 
 
-def domain_accuracies(table: pd.DataFrame, metrics: Facts, domains: list[str]) -> Figure:
+def domain_accuracies(table: pd.DataFrame, metrics: Json, domains: list[str]) -> Figure:
     values = table.pivot(index="domain", columns="session", values="accuracy").reindex(
         list(domains)
     )
@@ -169,7 +173,7 @@ def domain_accuracies(table: pd.DataFrame, metrics: Facts, domains: list[str]) -
     )
 
 
-def _by_pair(table: pd.DataFrame, column: str, benchmark: Facts) -> pd.DataFrame:
+def _by_pair(table: pd.DataFrame, column: str, benchmark: Json) -> pd.DataFrame:
     """A column of a table with one row per pair: classes as rows, domains as columns."""
     classes, domains = benchmark["classes"], benchmark["domains"]
     wide = table.pivot(index="class", columns="domain", values=column)
@@ -177,13 +181,13 @@ def _by_pair(table: pd.DataFrame, column: str, benchmark: Facts) -> pd.DataFrame
     return wide.set_axis(classes, axis=0).set_axis(domains, axis=1)
 
 
-def pair_accuracies(metrics: Facts, benchmark: Facts) -> Figure:
+def pair_accuracies(metrics: Json, benchmark: Json) -> Figure:
     values = _by_pair(pd.DataFrame(metrics["accuracy_by_pair"]), "accuracy", benchmark)
     sheet = percent_map("Accuracy by class and domain, %", "class", values, " in ")
     return Figure("After the last session.", sheet=sheet)
 
 
-def arrivals(schedule: pd.DataFrame, benchmark: Facts) -> Figure:
+def arrival_figure(schedule: pd.DataFrame, benchmark: Json) -> Figure:
     classes, domains, last = benchmark["classes"], benchmark["domains"], schedule["session"].max()
     rows = schedule.itertuples(index=False)
     new = {(classes[c], domains[d]) for _, c, d, new_class in rows if new_class}
@@ -203,7 +207,7 @@ def arrivals(schedule: pd.DataFrame, benchmark: Facts) -> Figure:
     return Figure(Markup(ring), sheet=sheet)
 
 
-def confusion(table: pd.DataFrame, classes: list[str]) -> list[Figure]:
+def confusion_figures(table: pd.DataFrame, classes: list[str]) -> list[Figure]:
     """Shares of each actual class (rows) by predicted class; a picture where there are many."""
     counts = pd.crosstab(table["actual"], table["predicted"])
     counts = counts.reindex(index=list(classes), columns=list(classes), fill_value=0)
@@ -233,7 +237,7 @@ def confusion(table: pd.DataFrame, classes: list[str]) -> list[Figure]:
 # -- the learner ------------------------------------------------------------------------------
 
 
-def mixture(tables: Tables, metrics: Facts, classes: list[str]) -> list[Figure]:
+def mixture_figures(tables: Tables, metrics: Json, classes: list[str]) -> list[Figure]:
     """How the mixtures grew and shrank; nothing for a method with one prototype per class."""
     by_class, kappa = tables["components_by_class"], tables["kappa"]
     if by_class.empty:
@@ -302,7 +306,7 @@ def _reductions(by_class: pd.DataFrame, merges: pd.DataFrame) -> pd.DataFrame:
     return table.assign(mean_distance=distance).round(3).reset_index()
 
 
-def memory(table: pd.DataFrame, domains: list[str]) -> Figure | None:
+def memory_figure(table: pd.DataFrame, domains: list[str]) -> Figure | None:
     """Exemplars in memory by domain; None where the run did not record them."""
     if table.empty:
         return None
@@ -313,7 +317,7 @@ def memory(table: pd.DataFrame, domains: list[str]) -> Figure | None:
     return replace(bars_by_session(wide, names, caption, "exemplars", stacked=True), id="memory")
 
 
-def losses(table: pd.DataFrame) -> Figure | None:
+def loss_figure(table: pd.DataFrame) -> Figure | None:
     """The weighted terms of the loss by epoch, and their sum, which training descends on."""
     if table.empty:
         return None
@@ -343,7 +347,7 @@ def losses(table: pd.DataFrame) -> Figure | None:
 # -- pictures ---------------------------------------------------------------------------------
 
 
-def embedding(table: pd.DataFrame, benchmark: Facts) -> list[Figure]:
+def embedding_figures(table: pd.DataFrame, benchmark: Json) -> list[Figure]:
     """t-SNE of test images as in Fig. 4: by class, by domain, one class; and session by session."""
     if table.empty:
         return []
@@ -371,7 +375,7 @@ def embedding(table: pd.DataFrame, benchmark: Facts) -> list[Figure]:
     return figures
 
 
-def contact_sheet(png: bytes, benchmark: Facts) -> Figure:
+def contact_sheet_figure(png: bytes, benchmark: Json) -> Figure:
     domains = ", ".join(benchmark["domains"])
     what = f"Contact sheet: training images of classes in each of the domains {domains}"
     which = "every class" if len(benchmark["classes"]) <= 10 else "ten classes"

@@ -17,7 +17,7 @@ from dacr.report.charts import (
     percent_range,
     scatters_by_session,
 )
-from dacr.report.html import Cell, Figure, Sheet, percent_map
+from dacr.report.html import Field, Figure, Sheet, percent_map
 
 # A host and its 'w/ ours' have colours that are near each other: UCIR's are two blues, GeoDL's two
 # greens, DER's a pink and a red. Hosts have odd colours, which lines draw dashed.
@@ -54,14 +54,14 @@ def signed(value: float | None, digits: int, deviation: float | None = None) -> 
 
 
 def metric_sheet(
-    results: Results, split: str, metric: str, seeds_of: Callable[[list[Record]], str | Cell]
+    results: Results, split: str, metric: str, seeds_of: Callable[[list[Record]], str | Field]
 ) -> Sheet:
     """A metric of every row on a split; ``seeds_of`` gives the text about a row's experiments."""
     digits, gains = decimals(metric), results.has_gains
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | Field]] = []
     for key, row in results.rows.items():
         own = results.number(key, split, metric)
-        told: dict[str, str | Cell] = {"": row.label}
+        told: dict[str, str | Field] = {"": row.label}
         told["measured"] = with_deviation(own.mean, own.deviation, digits)
         told["seeds"] = seeds_of(results.records[key, split]) if own.seeds else NOTHING
         if gains:

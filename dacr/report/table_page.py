@@ -14,7 +14,8 @@ from dacr.evaluation.formats import decimals
 from dacr.experiments.records import Record, results_path, write_text
 from dacr.experiments.results import Results
 from dacr.report import table_words as said
-from dacr.report.html import Card, Cell, Figure, Section, render_page
+from dacr.report.html import Card, Field, Figure, PageSection, render_page
+from dacr.report.sections import TSNE
 from dacr.report.table_figures import (
     arrival_maps,
     embeddings,
@@ -25,11 +26,11 @@ from dacr.report.table_figures import (
 )
 
 
-def cards(results: Results) -> list[Card]:
+def split_cards(results: Results) -> list[Card]:
     """Split by split the row that matters most: its gain if it has a host, else its value."""
     metric = results.table.metrics[0]
     rows = {split: leading_row(results, split, metric) for split in results.table.splits}
-    return [_card(results, row, split, metric) for split, row in rows.items() if row]
+    return [_row_card(results, row, split, metric) for split, row in rows.items() if row]
 
 
 def leading_row(results: Results, split: str, metric: str) -> str | None:
@@ -42,7 +43,7 @@ def leading_row(results: Results, split: str, metric: str) -> str | None:
     return next(reversed(plain or measured), None)
 
 
-def _card(results: Results, row: str, split: str, metric: str) -> Card:
+def _row_card(results: Results, row: str, split: str, metric: str) -> Card:
     own, digits = results.number(row, split, metric), decimals(metric)
     label, host = results.rows[row].label, results.rows[row].host
     title = f"{split.upper()}: {label}"
@@ -56,7 +57,7 @@ def _card(results: Results, row: str, split: str, metric: str) -> Card:
     return Card(
         title,
         with_deviation(mean, deviation, digits, sign),
-        [f"{words(metric)}, {said.count(seeds, 'seed')}"],
+        [f"{words(metric)}, {said.counted(seeds, 'seed')}"],
         paper="" if paper is None else f"paper, {results.reference_name}: {theirs}",
     )
 
@@ -71,9 +72,9 @@ def from_mirror(record: Record) -> bool:
     return any(kind.startswith("mirror") for kind in record.data["origins"].values())
 
 
-def _links(records: list[Record]) -> Cell:
+def _links(records: list[Record]) -> Field:
     link = Markup('<a href="#{0}" title="{0}">{1}</a>')
-    return Cell(Markup("").join(link.format(record.name, record.seed) for record in records))
+    return Field(Markup("").join(link.format(record.name, record.seed) for record in records))
 
 
 def _about_numbers(results: Results) -> str:
@@ -87,20 +88,21 @@ def _about_numbers(results: Results) -> str:
     if unshared := len(results.measured) - sum(map(len, results.records.values())):
         text += (
             " Settings are compared on the seeds that all of them have; the file has "
-            f"{said.count(unshared, 'more experiment')}."
+            f"{said.counted(unshared, 'more experiment')}."
         )
     return text
 
 
-def render(results: Results) -> str:
+def render_table(results: Results) -> str:
     table, splits = results.table, results.table.splits
     charts = [
-        Section(f"charts-{split}", f"Charts of {split.upper()}", figures(results, split))
+        PageSection(f"charts-{split}", f"Charts of {split.upper()}", figures(results, split))
         for split in splits
     ]
     maps = clouds = []
     if "accuracy_by_arrival" in table.details:
         maps = [Figure(sheet=own) for split in splits for own in arrival_maps(results, split)]
+    seed = results.all_records[0].seed if results.all_records else ""
     if "embedding" in table.details:
         clouds = [own for split in splits for own in embeddings(results, split)]
     numbers = [
@@ -108,23 +110,19 @@ def render(results: Results) -> str:
         for metric in table.metrics
         for split in splits
     ]
-    tsne = (
-        f"t-SNE of some test images of seed {results.all_records[0].seed}, the same number of each "
-        "class-domain pair. Where the mixture works, a class falls into one group per domain."
-    )
     return render_page(
         "table.html.j2",
         [
             *charts,
-            Section("domains", "Old and new domains", maps),
-            Section("features", "Features in the plane", clouds, tsne),
-            Section("numbers", "Numbers", numbers, _about_numbers(results), "broad"),
+            PageSection("domains", "Old and new domains", maps),
+            PageSection("features", "Features in the plane", clouds, f"{TSNE} Seed {seed}."),
+            PageSection("numbers", "Numbers", numbers, _about_numbers(results), "broad"),
         ],
         table=table,
         benchmark=results.benchmark,
         measured=sum(bool(own) for own in results.records.values()),
         cells=len(results.rows) * len(splits),
-        cards=cards(results),
+        cards=split_cards(results),
         beside=said.beside(results),
         facts=[*map(with_code, said.facts(results))],
         notes=[*map(with_code, table.notes)],
@@ -137,5 +135,5 @@ def render(results: Results) -> str:
 
 def write_page(results: Results) -> Path:
     path = results_path(results.table.name, results.benchmark, "html")
-    write_text(path, render(results))
+    write_text(path, render_table(results))
     return path

@@ -15,7 +15,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def count(number: int, thing: str) -> str:
+def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
@@ -36,7 +36,7 @@ def scale(results: Results) -> str:
         for key in ("backbone", "epochs", "batch_size", "memory", "threads")
     }
     return (
-        f"Run: {count(len(records), 'experiment')} on {results.benchmark}: {images}; {parts}"
+        f"Run: {counted(len(records), 'experiment')} on {results.benchmark}: {images}; {parts}"
         f"{setting['backbone']}, {setting['epochs']} epochs per session, batch "
         f"{setting['batch_size']}, memory {setting['memory']}; "
         f"{setting['threads']} thread{'s' * (setting['threads'] != '1')} per experiment."

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dacr.evaluation.formats import NOTHING
-from dacr.report.html import Cell, Sheet
+from dacr.report.html import Field, Sheet
 
 PIPED = 200  # columns, where nobody has said how many
 STYLES = {"better": "green", "worse": "red"}
@@ -38,11 +38,11 @@ def table_of(sheet: Sheet) -> Table:
         table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
     table.columns[0].min_width = 10
     for row in sheet.rows:
-        table.add_row(*map(_text, row))
+        table.add_row(*map(_rich_text, row))
     return table
 
 
-def _text(cell: str | Cell | None) -> Text:
-    if isinstance(cell, Cell):
+def _rich_text(cell: str | Field | None) -> Text:
+    if isinstance(cell, Field):
         return Text(cell.text, STYLES.get(cell.attributes.get("class", ""), ""))
     return Text(NOTHING if cell is None else cell)
