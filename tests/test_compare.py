@@ -96,7 +96,7 @@ def test_only_what_differs_is_told_and_metrics_are_subtracted(project: Path) -> 
     params = {name: (a, b) for name, a, b in comparison.params}
     assert params["method"] == ('"replay"', '"der_dacr"')
     assert params["memory.strategy"] == ('"random"', '"bilevel"')
-    assert params["options.temperature"] == (None, "5.0")
+    assert params["options.auxiliary"] == (None, "1.0")
     assert "options" not in params
     assert not {"seed", "split", "train.lr"} & params.keys()
     assert (comparison.incomparable, comparison.warnings) == ([], [])
