@@ -254,7 +254,7 @@ def mixture_figures(tables: Tables, metrics: Json, classes: list[str]) -> list[F
             tables["purity_by_session"],
             {"purity": "this mixture", "single_component": "one component per class"},
             "Purity of the components on test images, with equal weight for all domains of a "
-            "class; no mixture has less than one component per class has.",
+            "class. One component per class gives the lowest purity that is possible.",
             "purity",
             (0.0, 1.0),
         ),
