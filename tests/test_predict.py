@@ -505,7 +505,7 @@ def test_standard_input_is_an_image_or_a_list(
         ([], "name at least one image"),
         (["-", "-"], "only once"),
         (["-", "--from-file", "-"], "only once"),
-        (["--from-file", "nowhere.txt"], "nowhere.txt: No such file"),
+        (["--from-file", "nowhere.txt"], "nowhere.txt: no such file"),
         (["pngs", "--exemplars", "0", "--save-exemplars", "x"], "--exemplars of at least 1"),
         (["gone.png", "x" * 300], "2 could not be read, 0 could"),
     ],

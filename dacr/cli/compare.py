@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from dacr.errors import UserError
+from dacr.errors import UserError, naming
 
 HELP = "two experiments side by side, in the terminal and as a page"
 
@@ -38,10 +38,8 @@ def run(arguments: argparse.Namespace) -> None:
     # Shown first: a page that cannot be written takes nothing away.
     show(comparison)
     sys.stdout.flush()
-    try:
+    with naming(f"--page {page}"):
         write_text(page.resolve(), render_comparison(comparison))  # what a link leads to
-    except OSError as error:
-        raise _cannot(page, error) from None
     print(f"page: {page}")
 
 
@@ -62,15 +60,10 @@ def _refuse_others(page: Path) -> None:
     """A page may take the place of an older one, and of nothing else."""
     from dacr.report.comparison import KICKER
 
-    try:
-        content = page.read_bytes()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _cannot(page, error) from None
+    with naming(f"--page {page}"):
+        try:
+            content = page.read_bytes()
+        except FileNotFoundError:
+            return
     if content and KICKER.encode() not in content:
         raise UserError(f"--page {page} exists and is no page of this command; choose another name")
-
-
-def _cannot(page: Path, error: OSError) -> UserError:
-    return UserError(f"--page {page}: {(error.strerror or str(error)).lower()}")

@@ -2,8 +2,8 @@
 
 The confidence is P(y|x): the posterior of the mixture (Eq. 11) for methods w/ ours, the softmax of
 the class scores for all others. It is not calibrated. Images are resized as the benchmark's are;
-photographs are turned upright, 16-bit grey is scaled to 8 bits, transparency is laid on white.
-What is not an image is named on standard error, the others go on, and the exit code is 1.
+photographs are turned upright, 16-bit grey is scaled to 8 bits, transparent parts become white.
+Files that are no images are named on standard error, the others are predicted, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from dacr.errors import UserError
+from dacr.errors import UserError, naming
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,30 +49,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from-file",
         metavar="FILE",
-        help="take more names from a file, one a line; - is standard input",
+        help="take more names from a file, one per line; - is standard input",
     )
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--json", action="store_true", help="one JSON object a line")
+    kind.add_argument("--json", action="store_true", help="one JSON object per line")
     kind.add_argument("--csv", action="store_true", help="comma-separated lines with a header")
     parser.add_argument(
         "--exemplars",
         metavar="K",
         type=_count,
         default=3,
-        help="how many of the nearest exemplars in memory to tell, by the cosine of features "
+        help="how many of the nearest exemplars in memory to name, by the cosine of features "
         "(default: 3; 0 does not need the benchmark's images)",
     )
     parser.add_argument(
         "--save-exemplars",
         metavar="DIR",
         type=Path,
-        help="write the exemplars that are told as exemplar-<id>.png to this folder",
+        help="write the exemplars that are named as exemplar-<id>.png to this folder",
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    names = _names(arguments)
-    _check_folder(arguments)
+    names, folder = _names(arguments), arguments.save_exemplars
+    _check_folder(folder, arguments.exemplars)
     images, refused = _found(names)
     if not images:
         raise UserError(f"{refused} could not be read, 0 could")
@@ -82,50 +82,29 @@ def run(arguments: argparse.Namespace) -> None:
         found = open_run(arguments.trained, Path(scratch), with_images=arguments.exemplars > 0)
         if found.note:
             _tell(found.note)
-        if arguments.save_exemplars:
-            _make_folder(arguments.save_exemplars)
-        # Only now: a wrong name is told before the seconds that torch takes to load.
+        if folder:
+            with naming(f"--save-exemplars {folder}"):
+                folder.mkdir(parents=True, exist_ok=True)
+        # Only now: a wrong name is reported before the seconds that torch takes to load.
         from dacr.sessions.predict import Predictor
 
         predictor = Predictor(found, arguments.exemplars)
         output = _output(arguments, predictor)
         try:
-            late = _predict(images, predictor, output, arguments.save_exemplars)
-        finally:  # what is done is told, whatever happens
+            refused += (late := _predict(images, predictor, output, folder))
+        finally:  # what is done is shown, whatever happens
             output.close()
-    if refused + late:
-        raise UserError(f"{refused + late} could not be read, {len(images) - late} could")
+    if refused:
+        raise UserError(f"{refused} could not be read, {len(images) - late} could")
 
 
-def _check_folder(arguments: argparse.Namespace) -> None:
+def _check_folder(folder: Path | None, exemplars: int) -> None:
     from dacr.experiments.reading import refuse_the_pipelines
 
-    if arguments.save_exemplars and not arguments.exemplars:
+    if folder and not exemplars:
         raise UserError("--save-exemplars needs --exemplars of at least 1")
-    if arguments.save_exemplars:
-        refuse_the_pipelines(arguments.save_exemplars, "--save-exemplars")
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_save(folder, error) from None
-
-
-def _cannot_save(path: Path, error: OSError) -> UserError:
-    return UserError(f"--save-exemplars {path}: {(error.strerror or str(error)).lower()}")
-
-
-def _found(names: list[str]) -> tuple[list[str], int]:
-    """The images that seem readable; the others are told at once, and how many they are."""
-    from dacr.data.any_image import find_images
-
-    found = list(find_images(names))
-    wrong = [name for name in found if isinstance(name, UserError)]
-    for error in wrong:
-        _tell(str(error))
-    return [name for name in found if isinstance(name, str)], len(wrong)
+    if folder:
+        refuse_the_pipelines(folder, "--save-exemplars")
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:
@@ -145,20 +124,28 @@ def _names(arguments: argparse.Namespace) -> list[str]:
 def _listed(file: str) -> list[str]:
     from dacr.data.any_image import STDIN
 
-    try:
-        content = _given() if file == STDIN else Path(file).read_bytes()
-    except OSError as error:
-        raise UserError(f"--from-file {file}: {error.strerror}") from None
+    if file != STDIN:
+        with naming(f"--from-file {file}"):
+            content = Path(file).read_bytes()
+    elif sys.stdin is None or sys.stdin.closed:
+        raise UserError("standard input is closed; pipe a list of names into it")
+    else:
+        if sys.stdin.isatty():
+            _tell("names of images, one per line; end with Ctrl-D on a line of its own")
+        content = sys.stdin.buffer.read()
     lines = content.decode("utf-8-sig", errors="surrogateescape").split("\n")
     return [line.removesuffix("\r") for line in lines if line.strip()]
 
 
-def _given() -> bytes:
-    if sys.stdin is None or sys.stdin.closed:
-        raise UserError("standard input is closed; pipe a list of names into it")
-    if sys.stdin.isatty():
-        _tell("names of images, one a line; the end is Ctrl-D on a line of its own")
-    return sys.stdin.buffer.read()
+def _found(names: list[str]) -> tuple[list[str], int]:
+    """The images that seem readable; the others are reported at once, and counted."""
+    from dacr.data.any_image import find_images
+
+    found = list(find_images(names))
+    wrong = [name for name in found if isinstance(name, UserError)]
+    for error in wrong:
+        _tell(str(error))
+    return [name for name in found if isinstance(name, str)], len(wrong)
 
 
 def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
@@ -174,6 +161,8 @@ def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
 
 def _predict(names: list[str], predictor: Predictor, output: Output, folder: Path | None) -> int:
     """Predict batch by batch; how many images could not be read."""
+    import numpy as np
+
     from dacr.data.any_image import read_image
     from dacr.sessions.predict import BATCH
 
@@ -186,25 +175,13 @@ def _predict(names: list[str], predictor: Predictor, output: Output, folder: Pat
             except UserError as error:
                 refused += 1
                 _tell(str(error))
-        if batch:
-            _flush(batch, predictor, output, folder)
+        predictions = predictor(np.stack([image for _, image in batch])) if batch else []
+        for (name, _), prediction in zip(batch, predictions, strict=True):
+            output.add(name, prediction)
+        if folder:
+            for exemplar in {e.id: e for p in predictions for e in p.exemplars}.values():
+                _save(predictor.image_of(exemplar), folder / f"exemplar-{exemplar.id}.png")
     return refused
-
-
-def _flush(
-    batch: list[tuple[str, NDArray[np.uint8]]],
-    predictor: Predictor,
-    output: Output,
-    folder: Path | None,
-) -> None:
-    import numpy as np
-
-    predictions = predictor(np.stack([image for _, image in batch]))
-    for (name, _), prediction in zip(batch, predictions, strict=True):
-        output.add(name, prediction)
-    if folder:
-        for exemplar in {e.id: e for p in predictions for e in p.exemplars}.values():
-            _save(predictor.image_of(exemplar), folder / f"exemplar-{exemplar.id}.png")
 
 
 def _save(image: NDArray[np.uint8], path: Path) -> None:
@@ -213,15 +190,13 @@ def _save(image: NDArray[np.uint8], path: Path) -> None:
 
     content = BytesIO()
     Image.fromarray(image).save(content, "PNG")
-    try:
+    with naming(f"--save-exemplars {path}"):
         if not path.exists():
             path.write_bytes(content.getvalue())
         elif path.read_bytes() != content.getvalue():
             raise UserError(
                 f"--save-exemplars: {path} exists and is another image; name another folder"
             )
-    except OSError as error:
-        raise _cannot_save(path, error) from None
 
 
 def _tell(line: str) -> None:

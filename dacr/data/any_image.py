@@ -9,9 +9,9 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,25 +30,23 @@ def find_images(names: Iterable[str]) -> Iterator[str | UserError]:
     """The images that ``names`` stand for, folders unfolded; in place of a wrong name, why."""
     for name in names:
         if name == STDIN:
-            fault = _fault_of_stdin()
-            yield UserError(f"standard input {fault}") if fault else name
-            continue
-        try:
-            is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
-        except (OSError, ValueError) as error:
-            yield UserError(f"{name}: {_reason(error)}")
-            continue
-        yield from _inside(name) if is_folder else [_checked(name)]
+            yield _checked_stdin()
+        elif os.path.isdir(name):  # noqa: PTH112 (unlike Path.is_dir it never raises)
+            yield from _inside(name)
+        else:
+            yield _checked(name)
 
 
-def _fault_of_stdin() -> str | None:
+def _checked_stdin() -> str | UserError:
     if sys.stdin is None or sys.stdin.closed:
-        return "is closed; pipe an image into it"
-    return "is a terminal; pipe an image into it" if sys.stdin.isatty() else None
+        return UserError("standard input is closed; pipe an image into it")
+    if sys.stdin.isatty():
+        return UserError("standard input is a terminal; pipe an image into it")
+    return STDIN
 
 
 def _inside(folder: str) -> Iterator[str | UserError]:
-    """The images in a folder at any depth, and what of it cannot be entered."""
+    """The images in a folder at any depth, and subfolders that cannot be read."""
     unread: list[OSError] = []
     files = [
         Path(parent, name)
@@ -66,7 +64,7 @@ def _checked(name: str) -> str | UserError:
     """The name, unless it is certain that nothing can be read there."""
     try:
         facts = Path(name).stat()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return UserError(f"{name}: {_reason(error)}")
     if not os.access(name, os.R_OK):
         return UserError(f"{name}: permission denied")
@@ -76,8 +74,6 @@ def _checked(name: str) -> str | UserError:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
@@ -101,15 +97,9 @@ def read_image(name: str, size: int) -> NDArray[np.uint8]:
 
 
 def _content(name: str) -> bytes:
-    if name == STDIN:
-        return _limited(sys.stdin.buffer)
-    with open(name, "rb") as stream:
-        return _limited(stream)
-
-
-def _limited(stream: BinaryIO) -> bytes:
-    """All of a stream, unless it does not end within reason (a device, a wrong pipe)."""
-    content = stream.read(MOST_BYTES + 1)
+    """All of a file, unless it does not end within reason (a device, a wrong pipe)."""
+    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as file:
+        content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise OSError(f"larger than {MOST_BYTES:,} bytes")
     return content

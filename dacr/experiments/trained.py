@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from dacr.config import Params, explain
-from dacr.errors import UserError
+from dacr.errors import UserError, naming
 from dacr.experiments.hashes import file_md5, md5
 from dacr.experiments.reading import (
     NEVER_RAN,
@@ -71,7 +71,7 @@ def open_run(name: str, scratch: Path, with_images: bool) -> TrainedRun:
 def _folder(name: str) -> Path | None:
     """The session's folder that ``name`` is; None where it can only be an experiment."""
     folder = Path(name)
-    try:
+    with naming(name):
         if (folder / MARK).exists():
             return folder.resolve()
         if "/" not in name:
@@ -79,8 +79,6 @@ def _folder(name: str) -> Path | None:
         if folder.exists():
             raise UserError(f"{name} is no trained run: it has no {MARK}")
         sessions = sorted(str(mark.parents[1]) for mark in folder.parent.glob(f"*/{MARK}"))
-    except OSError as error:
-        raise UserError(f"{name}: {(error.strerror or str(error)).lower()}") from None
     if sessions:
         raise UserError(f"there is no {name}; the sessions here are {some(sessions, 30)}")
     return None
