@@ -1,4 +1,4 @@
-"""What was measured: a record an experiment, and the tables that are committed.
+"""What was measured: one record per experiment, and the tables that are committed.
 
 A record is written the moment an experiment ends (``.dacr/paper/done/<name>.json``, scratch of this
 machine). The committed results of a table are ``reports/paper/<table>-<benchmark>.csv``, the
@@ -43,7 +43,7 @@ class Record(Section):
     started: str
     seconds: float
     whole: bool
-    """Every session was trained in one go, none came from the cache: the time says how long."""
+    """Whether ``seconds`` is that of all sessions: none came from the cache or a checkpoint."""
     machine: dict[str, Any]
     data: dict[str, Any]
     setting: dict[str, Any]
@@ -66,10 +66,6 @@ def write_text(path: Path, text: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def to_json(content: Any) -> str:
-    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-
-
 def _read_record(path: Path) -> Record | None:
     """A record of the scratch; one that is damaged or of an older version is measured again."""
     try:
@@ -82,21 +78,15 @@ class Store:
     """All records that this working copy knows."""
 
     def __init__(self, scratch: Path = SCRATCH, results: Path = RESULTS) -> None:
-        self.scratch, self.results = scratch, results
+        self.scratch = scratch
         self._known: dict[str, list[Record]] = {}
-        for record in self._local() + self._committed():
+        local = map(_read_record, sorted((scratch / "done").glob("*.json")))
+        committed = (own for file in sorted(results.glob("*.json")) for own in read_results(file))
+        for record in (*filter(None, local), *committed):
             self._known.setdefault(record.name, []).append(record)
 
-    def _local(self) -> list[Record]:
-        files = sorted((self.scratch / "done").glob("*.json"))
-        return [record for file in files if (record := _read_record(file))]
-
-    def _committed(self) -> list[Record]:
-        tables = sorted(self.results.glob("*.json"))
-        return [record for file in tables for record in read_results(file)]
-
     def records(self) -> Iterator[Record]:
-        """One record an experiment, the latest."""
+        """One record per experiment, the latest."""
         for own in self._known.values():
             yield max(own, key=lambda record: record.started)
 
@@ -142,35 +132,20 @@ def write_results(
     """The records of a table as (row's key, row's label, record), in the table's order."""
     entries = list(measured)
     names = sorted({metric for _, _, record in entries for metric in record.metrics})
-    path = results_path(table, benchmark, "csv", folder)
-    rows: list[list[Any]] = [
-        [
-            key, label, r.split, r.method, r.seed, r.name, r.revision, r.code, r.seconds,
-            *(r.metrics.get(name, "") for name in names),
-        ]
-        for key, label, r in entries
-    ]  # fmt: skip
-    lines = [_csv_line(row) for row in ([*FACTS, *names], *rows)]
-    write_text(path, "".join(lines))
-    facts = {r.name: _facts(r, details) for _, _, r in entries}
-    write_text(path.with_suffix(".json"), _one_a_line(table, benchmark, facts))
-
-
-def _one_a_line(table: str, benchmark: str, facts: dict[str, dict[str, Any]]) -> str:
-    """JSON with an experiment a line, so that a diff shows which experiments changed."""
-    lines = [
-        f"{json.dumps(name)}: {json.dumps(own, sort_keys=True, ensure_ascii=False)}"
-        for name, own in facts.items()
-    ]
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow([*FACTS, *names])
+    for key, label, r in entries:
+        facts = (key, label, r.split, r.method, r.seed, r.name, r.revision, r.code, r.seconds)
+        lines.writerow([*facts, *(r.metrics.get(name, "") for name in names)])
+    write_text(results_path(table, benchmark, "csv", folder), text.getvalue())
+    # One experiment per line, so that a diff shows which of them changed.
+    own = {r.name: json.dumps(_facts(r, details), sort_keys=True, ensure_ascii=False)
+           for _, _, r in entries}  # fmt: skip
+    body = ",\n".join(f"{json.dumps(name)}: {facts}" for name, facts in own.items())
     start = f'"table": {json.dumps(table)}, "benchmark": {json.dumps(benchmark)}'
-    body = ",\n".join(lines)
-    return f'{{{start}, "experiments": {{\n{body}\n}}}}\n'
-
-
-def _csv_line(row: Sequence[Any]) -> str:
-    buffer = StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(row)
-    return buffer.getvalue()
+    content = f'{{{start}, "experiments": {{\n{body}\n}}}}\n'
+    write_text(results_path(table, benchmark, "json", folder), content)
 
 
 def _facts(record: Record, details: Sequence[str]) -> dict[str, Any]:
@@ -187,7 +162,7 @@ def read_results(path: Path) -> list[Record]:
     """What ``write_results`` wrote; ``path`` is the JSON file, the CSV lies beside it."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))["experiments"]
-        numbers = {row["experiment"]: _numbers(row) for row in _rows(path.with_suffix(".csv"))}
+        numbers = _numbers(path.with_suffix(".csv").read_text(encoding="utf-8"))
         return [
             Record.model_validate({**own, "name": name, "metrics": numbers[name]})
             for name, own in facts.items()
@@ -199,17 +174,16 @@ def read_results(path: Path) -> list[Record]:
         ) from None
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV that is whole: one that was cut would give a part of a number."""
-    text = path.read_text(encoding="utf-8")
+def _numbers(text: str) -> dict[str, dict[str, float]]:
+    """The metrics of each experiment, from a CSV that is whole: a cut one has cut numbers."""
     header, *lines = csv.reader(StringIO(text, newline=""))
-    if not text.endswith("\n") or any(len(line) != len(header) for line in lines):
-        raise ValueError("a line of the CSV is not whole")
-    return [dict(zip(header, line, strict=True)) for line in lines]
-
-
-def _numbers(row: dict[str, str]) -> dict[str, float]:
-    numbers = {name: float(text) for name, text in row.items() if name not in FACTS and text}
-    if not all(map(math.isfinite, numbers.values())):
-        raise ValueError(f"{row['experiment']} has a number that is none")
+    if not text.endswith("\n"):
+        raise ValueError("the last line of the CSV is not whole")
+    numbers = {}
+    for line in lines:
+        row = dict(zip(header, line, strict=True))
+        own = {name: float(text) for name, text in row.items() if name not in FACTS and text}
+        if not all(map(math.isfinite, own.values())):
+            raise ValueError(f"{row['experiment']} has a number that is none")
+        numbers[row["experiment"]] = own
     return numbers
