@@ -181,7 +181,7 @@ def test_a_number_without_a_cell_is_named(tmp_path: Path) -> None:
 
 def names(paper: Paper, table: str, **choice: list[str]) -> list[str]:
     chosen = cells(paper, paper.table(table), MINI, Choice(**choice))  # type: ignore[arg-type]
-    return [experiment.name for cell in chosen for experiment in cell.experiments]
+    return [experiment.name for cell in chosen for experiment in cell]
 
 
 def test_the_same_experiment_serves_several_tables(paper: Paper) -> None:
@@ -228,7 +228,7 @@ def test_a_name_does_not_change_from_version_to_version() -> None:
 def test_planned_experiments_compose(paper: Paper, table: str, tmp_path: Path) -> None:
     """Every override exists, and one thread is always among them."""
     for cell in cells(paper, paper.table(table), MINI, Choice())[:6]:
-        words = shlex.split(cell.experiments[0].command)
+        words = shlex.split(cell[0].command)
         compose(words[6::2], tmp_path / "params.yaml")
         assert load_params(tmp_path / "params.yaml").train.threads == 1
 
@@ -239,7 +239,7 @@ def test_the_study_of_m_has_a_schedule_on_every_benchmark(
 ) -> None:
     """Three sessions that bring all domains, however many there are."""
     cell = cells(paper, paper.table("components"), benchmark, Choice())[0]
-    compose(cell.experiments[0].arguments, tmp_path / "params.yaml")
+    compose(cell[0].arguments, tmp_path / "params.yaml")
     params = load_params(tmp_path / "params.yaml")
     assert len(params.schedule.sessions) == 3
     each = params.schedule.domains_per_session
@@ -315,7 +315,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_what_is_done_is_not_done_again(paper: Paper, store: Store, tmp_path: Path) -> None:
     chosen = cells(paper, paper.table("seeds"), MINI, Choice(splits=["nd"], seeds=[1, 2, 3]))
-    one, two, three = chosen[0].experiments
+    one, two, three = chosen[0]
     store.add(record_of(one, code=one.code))
     store.add(record_of(two, code="other"))
     store.fail(three.name, "it went wrong")
@@ -445,7 +445,7 @@ def fill(
 ) -> Results:
     own = paper.table(table)
     for cell in cells(paper, own, benchmark, Choice(seeds=seeds)):
-        for experiment in cell.experiments:
+        for experiment in cell:
             store.add(record_of(experiment, experiment.code))
     return results_of(paper, own, benchmark, store)
 
@@ -528,7 +528,7 @@ def test_values_of_bars_stand_in_columns() -> None:
 def test_what_others_wrote_is_no_markup(paper: Paper, store: Store) -> None:
     table = paper.table("purity")
     chosen = cells(paper, table, MINI, Choice())
-    (name,) = (experiment.name for cell in chosen for experiment in cell.experiments)
+    (name,) = (experiment.name for cell in chosen for experiment in cell)
     (store.scratch / "failed").mkdir(parents=True)
     (store.scratch / "failed" / name).write_bytes(b"no [/data/x] [type=int] \xff")
     console = Console(record=True, width=200)

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from dacr.config import load_params
+from dacr.sessions import learn as sessions_learn
 from dacr.sessions.learn import learn, work_name
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
 from tests.tiny_project import commit, environment, make_project, run
@@ -131,35 +132,40 @@ def test_another_parameter_never_meets_the_state(fresh, nursery, tmp_path):
     assert kept.exists(), "the other work can still go on"
 
 
-def test_everything_that_a_session_reads_is_in_the_name_of_its_work(fresh):
-    """One file after the other is changed by one byte: each time it is other work."""
-    (fresh / "dacr").unlink()
-    shutil.copytree(REPOSITORY / "dacr", fresh / "dacr", ignore=shutil.ignore_patterns("*.pyc"))
+def test_everything_that_a_session_reads_is_in_the_name_of_its_work(fresh, monkeypatch):
+    """One file after the other is changed: each time it is other work."""
+    for package in ("dacr", "stages"):
+        ignored = shutil.ignore_patterns("*.pyc")
+        shutil.copytree(REPOSITORY / package, fresh / package, ignore=ignored)
+    monkeypatch.setattr(sessions_learn, "CODE", fresh)
     with chdir(fresh):
         params = load_params()
         names = {work_name(params, "01")}
-        read = [
-            "data/benchmark/benchmark.json",
+        data = [
             "data/split/session-01.csv",
-            "runs/00/state.json",
-            "runs/00/memory.csv",
-            "runs/00/state.safetensors",
-            "runs/00/extractors/01.safetensors",
+            "runs/00/state/state.json",
+            "runs/00/state/memory.csv",
+            "runs/00/state/state.safetensors",
+            "runs/00/state/extractors/01.safetensors",
+        ]
+        code = [
             "dacr/data/augmentation.py",
             "dacr/learning/losses.py",
             "dacr/model/heads.py",
-            "dacr/methods/base.py",
+            "dacr/methods/parts/method.py",
+            "dacr/methods/der_dacr.py",
             "dacr/methods/der.py",
-            "dacr/methods/ours.py",
         ]
-        for file in map(Path, read):
-            before = file.read_bytes()
-            file.write_bytes(before + b" ")
+        for file, more in [(f, b" ") for f in data] + [(f, b"\nMORE = 1\n") for f in code]:
+            before = Path(file).read_bytes()
+            Path(file).write_bytes(before + more)
             names.add(work_name(params, "01"))
-            file.write_bytes(before)
-        assert len(names) == 1 + len(read)
-        Path("dacr/methods/icarl.py").write_text("another method is none of this work's business")
+            Path(file).write_bytes(before)
+        assert len(names) == 1 + len(data) + len(code)
+        Path("dacr/methods/icarl.py").write_text("MORE = 1  # another method is not this work's")
         Path("dacr/evaluation/metrics.py").write_text("")
+        losses = Path("dacr/learning/losses.py")
+        losses.write_text(f"{losses.read_text()}\n# a comment\n")
         assert work_name(params, "01") in names
 
 

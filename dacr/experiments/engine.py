@@ -18,13 +18,11 @@ PAUSE = 0.2  # seconds between two looks at the workers
 
 
 class Engine(Protocol):
-    """Closing the generator early stops what is running."""
+    jobs: int
+    """How many experiments run at a time."""
 
-    def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]: ...
-
-    @property
-    def jobs(self) -> int:
-        """How many experiments run at a time."""
+    def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]:
+        """Closing the generator early stops what is running."""
         ...
 
 
@@ -46,11 +44,7 @@ class LocalEngine:
 
     def __init__(self, project: Project, jobs: int, lock: int) -> None:
         """``lock`` is the descriptor of the sweep's lock: a worker that outlives us holds it."""
-        self.project, self._jobs, self._lock = project, jobs, lock
-
-    @property
-    def jobs(self) -> int:
-        return self._jobs
+        self.project, self.jobs, self._lock = project, jobs, lock
 
     def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]:
         begun = interrupted(self.project.scratch)
@@ -59,7 +53,7 @@ class LocalEngine:
         running: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
         try:
             while waiting or running:
-                for slot in range(self._jobs):
+                for slot in range(self.jobs):
                     if waiting and slot not in running:
                         running[slot] = self._start(waiting.popleft(), slot)
                 ended = [slot for slot, (own, _) in running.items() if own.poll() is not None]

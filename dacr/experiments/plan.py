@@ -129,17 +129,8 @@ def check_benchmark(benchmark: str) -> None:
     _check([benchmark], known, "benchmark", "in conf/benchmark")
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A place of the table: the experiments of one row and split over the seeds."""
-
-    row: str
-    split: str
-    experiments: tuple[Experiment, ...]
-
-
-def cells(paper: Paper, table: Table, benchmark: str, choice: Choice) -> list[Cell]:
-    """Every cell of the part of ``table`` that is asked for."""
+def cells(paper: Paper, table: Table, benchmark: str, choice: Choice) -> list[list[Experiment]]:
+    """Every cell of the part of ``table`` that is asked for: the experiments over the seeds."""
     check_benchmark(benchmark)
     rows = paper.rows(table, benchmark)
     methods = list(dict.fromkeys(row.method for row in rows.values()))
@@ -147,13 +138,9 @@ def cells(paper: Paper, table: Table, benchmark: str, choice: Choice) -> list[Ce
     _check(choice.splits, table.splits, "split", f"in table {table.name}")
     seeds = choice.seeds or paper.seeds[: table.seeds]
     return [
-        Cell(
-            key,
-            split,
-            tuple(experiment_of(table, row, benchmark, split, seed) for seed in seeds),
-        )
+        [experiment_of(table, row, benchmark, split, seed) for seed in seeds]
         for split in (choice.splits or table.splits)
-        for key, row in rows.items()
+        for row in rows.values()
         if not choice.methods or row.method in choice.methods
     ]
 
@@ -203,10 +190,9 @@ def counts(record: Record, table: Table, experiment: Experiment) -> bool:
     return record.code == experiment.code or grid.parameter in dict(experiment.overrides)
 
 
-def tasks(table: Table, chosen: Sequence[Cell], store: Store) -> list[Task]:
+def tasks(table: Table, chosen: Sequence[Sequence[Experiment]], store: Store) -> list[Task]:
     """Each experiment once, seed by seed, so that the first seed of the table is whole early."""
-    depth = max((len(cell.experiments) for cell in chosen), default=0)
-    ordered = [cell.experiments[i] for i in range(depth) for cell in chosen]
+    ordered = [experiment for seed in zip(*chosen, strict=True) for experiment in seed]
     timed = list(store.records())
     found = []
     for experiment in dict.fromkeys(ordered):

@@ -31,17 +31,13 @@ class RayEngine:
         self.project, self.needs = project, needs
         self._push = address_of(needs.push, project.root) if needs.push else ""
         self._ray = connect(address)
-        self._jobs = slots(self._ray.nodes(), needs)
-        if not self._jobs:
+        self.jobs = slots(self._ray.nodes(), needs)
+        if not self.jobs:
             # Ray would wait without a word for a node that has them.
             raise UserError(
                 f"no node of the Ray cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs, "
                 "which `ray:` in conf/paper.yaml asks for per experiment"
             )
-
-    @property
-    def jobs(self) -> int:
-        return self._jobs
 
     def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]:
         ray, project = self._ray, self.project

@@ -82,10 +82,10 @@ def sweep(
     with termination_is_an_interrupt(), closing(engine.run(orders)) as outcomes:
         for outcome in outcomes:
             kept = keep(outcome, store)
-            if kept.error is None:
+            if kept.record:
                 ended.done.append(kept.name)
             else:
-                ended.failed[kept.name] = kept.error
+                ended.failed[kept.name] = kept.error or "it left no result"
             tell(kept, ended)
             if kept.error and any(words in kept.error for words in FULL):
                 raise UserError(
@@ -104,10 +104,10 @@ def keep(outcome: Outcome, store: Store) -> Outcome:
         except (UserError, OSError) as error:  # another git process holds a lock, say
             reason = f"done, but its commit could not be brought home: {error}"
             kept = replace(outcome, record=None, error=reason)
-    if kept.record is None:
-        store.fail(kept.name, kept.error or "it left no result")
-    else:
+    if kept.record:
         store.add(kept.record)
+    else:
+        store.fail(kept.name, kept.error or "it left no result")
     return kept
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from dacr.config import Section, explain
 from dacr.errors import UserError
@@ -27,7 +27,9 @@ Detail = Literal[
 ]
 Value = bool | int | float | str | list[int]
 Overrides = dict[str, Value]
-Numbers = dict[str, dict[str, dict[str, dict[str | int | float, float]]]]
+Key = Annotated[str, BeforeValidator(lambda key: key if isinstance(key, str) else f"{key:g}")]
+"""Of a row: those of a grid are numbers in YAML and text everywhere else."""
+Numbers = dict[str, dict[str, dict[str, dict[Key, float]]]]
 """metric → benchmark → split → row → value"""
 
 
@@ -91,11 +93,11 @@ class Table(Section):
         return self.column(metric, benchmark, split).get(row)
 
     def deviation(self, metric: str, benchmark: str, split: str, row: str) -> float | None:
-        return _column(self.spread, metric, benchmark, split).get(row)
+        return self.spread.get(metric, {}).get(benchmark, {}).get(split, {}).get(row)
 
     def column(self, metric: str, benchmark: str, split: str) -> dict[str, float]:
         """The paper's values of every row."""
-        return _column(self.paper, metric, benchmark, split)
+        return self.paper.get(metric, {}).get(benchmark, {}).get(split, {})
 
     def has_numbers_of(self, benchmark: str) -> bool:
         return benchmark in self.arrival or any(benchmark in own for own in self.paper.values())
@@ -182,15 +184,6 @@ def grid_rows(grid: Grid, benchmark: str) -> dict[str, Row]:
     }
 
 
-def _column(numbers: Numbers, metric: str, benchmark: str, split: str) -> dict[str, float]:
-    return _named(numbers.get(metric, {}).get(benchmark, {}).get(split, {}))
-
-
-def _named(row: dict[str | int | float, float]) -> dict[str, float]:
-    """Rows of a grid are numbers in YAML and text everywhere else."""
-    return {key if isinstance(key, str) else f"{key:g}": value for key, value in row.items()}
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """A file of ``conf/``."""
     try:
@@ -240,22 +233,14 @@ def _check_rows(paper: Paper, table: Table) -> None:
             raise UserError(f"{file}: the overrides of row {key} name no method")
         if row.host is not None and row.host not in rows:
             raise UserError(f"{file}: {row.host!r}, the host of {key}, is no row of the table")
-    for numbers in (table.paper, table.spread):
-        for metric, benchmarks in numbers.items():
-            for benchmark, splits in benchmarks.items():
-                _check_cells(paper, table, f"{metric} of {benchmark}", benchmark, splits)
-    for benchmark, own in table.arrival.items():
-        _check_cells(paper, table, f"arrival of {benchmark}", benchmark, own)
-
-
-def _check_cells(
-    paper: Paper, table: Table, what: str, benchmark: str, splits: dict[str, dict[Any, Any]]
-) -> None:
-    known = paper.rows(table, benchmark)
-    for split, own in splits.items():
-        for row in _named(own):
-            if row not in known or split not in table.splits:
-                raise UserError(
-                    f"conf/paper/{table.name}.yaml: the paper's {what}, {split}, {row} belongs to "
-                    "no cell of the table"
-                )
+    numbers: list[tuple[str, dict[str, dict[str, dict[str, Any]]]]]
+    numbers = [*table.paper.items(), *table.spread.items(), ("arrival", table.arrival)]
+    for what, benchmarks in numbers:
+        for benchmark, splits in benchmarks.items():
+            known = paper.rows(table, benchmark)
+            for split, name in ((split, name) for split, own in splits.items() for name in own):
+                if name not in known or split not in table.splits:
+                    raise UserError(
+                        f"{file}: the paper's {what} of {benchmark}, {split}, {name} belongs to no "
+                        "cell of the table"
+                    )
