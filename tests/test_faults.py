@@ -129,9 +129,7 @@ def test_a_loss_that_is_lost_keeps_the_last_good_epoch(tmp_path, monkeypatch):
 
     breaking = Phase(**{**vars(phase), "losses": losses, "start_epoch": begin})
     with pytest.raises(UserError, match=r"epoch 3.*lower train\.lr"), Checkpoint("w") as checkpoint:
-        Trainer(
-            params.train, method.augmentation, session, 0, CPU, checkpoint, TrainingProgress(1, 1)
-        ).fit(breaking, method)
+        Trainer(method, session, checkpoint, TrainingProgress(1, 1)).fit(breaking)
     with Checkpoint("w") as checkpoint:
         optimizer = torch.optim.SGD(method.parameters(), lr=0.1)
         rows = checkpoint.restore("train", method, optimizer)
