@@ -33,7 +33,7 @@ class RayEngine:
         self._ray = connect(address)
         self.jobs = slots(self._ray.nodes(), needs)
         if not self.jobs:
-            # Ray would wait without a word for a node that has them.
+            # Ray would wait silently for a node that has them.
             raise UserError(
                 f"no node of the Ray cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs, "
                 "which `ray:` in conf/paper.yaml asks for per experiment"

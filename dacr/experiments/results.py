@@ -12,7 +12,7 @@ from dacr.experiments.records import Record, Store, read_results, results_path, 
 from dacr.experiments.tables import Paper, Row, Table
 
 Cells = dict[tuple[str, str], list[Record]]
-"""(row, split) → its experiments, one a seed"""
+"""(row, split) → its experiments, one per seed"""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def only_sweep(scratch: Path = SCRATCH) -> Iterator[int]:
 
 @contextmanager
 def termination_is_an_interrupt() -> Iterator[None]:
-    """A sweep that is told to end stops its experiments, as with ^C."""
+    """A sweep that gets SIGTERM stops its experiments, as with ^C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

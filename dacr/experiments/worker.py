@@ -103,7 +103,7 @@ def interrupted(base: Path) -> dict[str, str]:
 
 @contextmanager
 def free_clone(base: Path, experiment: str) -> Iterator[tuple[Path, IO[str]]]:
-    """A folder for a clone that nobody uses, and the lock that keeps it so.
+    """A folder for a clone that no other process uses, and its lock.
 
     Best the one in which the experiment was interrupted, worst one of another such experiment.
     """
