@@ -5,28 +5,36 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 from dacr.runtime.stage import run_stage
 
-COMMANDS: tuple[str, ...] = ("paper", "compare", "predict", "verify")
+COMMANDS = {
+    "paper": "the paper's tables and figures: list, plan, run, show",
+    "compare": "two experiments side by side, in the terminal and as a page",
+    "predict": "what a trained run says about images",
+    "verify": "check a run byte by byte, and against the committed one",
+}
 
 
-def parser() -> argparse.ArgumentParser:
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The command with its arguments; only its module is loaded, so that help is fast."""
     root = argparse.ArgumentParser(prog="dacr", description=__doc__)
     commands = root.add_subparsers(dest="command", required=True, metavar="command")
-    for name in COMMANDS:
-        module = import_module(f"dacr.cli.{name}")
-        command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
-    return root
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if name in words[:1]:
+            module = import_module(f"dacr.cli.{name}")
+            command.description = module.__doc__
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return root.parse_args(words)
 
 
 def main() -> None:
-    arguments = parser().parse_args()
     try:
-        run_stage(lambda: arguments.run(arguments))
+        run_stage(lambda: (arguments := parse(sys.argv[1:])).run(arguments))
     except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

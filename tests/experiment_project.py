@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from dacr.__main__ import parser
+from dacr.__main__ import parse
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -40,7 +40,7 @@ def dacr(folder: Path, *arguments: str, ok: bool = True, given: bytes = b"") -> 
 
 def call(folder: Path, *arguments: str) -> None:
     """A command in this process, which has everything imported already."""
-    parsed = parser().parse_args(arguments)
+    parsed = parse(arguments)
     with chdir(folder):
         parsed.run(parsed)
 

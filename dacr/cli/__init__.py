@@ -1,5 +1,1 @@
-"""The commands of ``dacr``, one module each.
-
-A module has ``HELP`` (one line), ``add_arguments(parser)`` and ``run(arguments)``. It imports what
-is heavy inside ``run``, so that ``dacr --help`` answers at once.
-"""
+"""The commands of ``dacr``: a module has ``add_arguments(parser)`` and ``run(arguments)``."""

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 from dacr.errors import UserError, naming
-
-HELP = "two experiments side by side, in the terminal and as a page"
+from dacr.experiments.comparison import compare_experiments
+from dacr.experiments.reading import project_root, refuse_the_pipelines
+from dacr.experiments.records import write_text
+from dacr.report.comparison import KICKER, render_comparison, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from dacr.experiments.comparison import compare_experiments
-    from dacr.experiments.records import write_text
-    from dacr.report.comparison import render_comparison, show
 
     page = page_path(arguments.a, arguments.b, arguments.page)
     comparison = compare_experiments(arguments.a, arguments.b)
@@ -45,7 +44,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 def page_path(a: str, b: str, wanted: Path | None) -> Path:
     """Where the page goes: never to a place that belongs to a stage or holds something else."""
-    from dacr.experiments.reading import project_root, refuse_the_pipelines
 
     name = "-".join(re.sub(r"[^\w.]+", "-", part).strip("-") for part in ("compare", a, b))
     page = wanted or project_root() / "reports" / f"{name}.html"
@@ -58,7 +56,6 @@ def page_path(a: str, b: str, wanted: Path | None) -> Path:
 
 def _refuse_others(page: Path) -> None:
     """A page may take the place of an older one, and of nothing else."""
-    from dacr.report.comparison import KICKER
 
     with naming(f"--page {page}"):
         try:

@@ -7,16 +7,21 @@ and end as DVC experiments of this repository. What is done is not done again.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich.console import Console
 
-    from dacr.experiments.engine import Engine
-    from dacr.experiments.plan import Choice
-    from dacr.experiments.tables import Paper
-
-HELP = "the paper's tables and figures: list, plan, run, show"
+from dacr.errors import UserError
+from dacr.experiments.engine import Engine, LocalEngine, Project
+from dacr.experiments.plan import Choice, cells, check_benchmark, parse_seeds, tasks, to_run
+from dacr.experiments.records import SCRATCH, Store
+from dacr.experiments.repository import head, require_committed, require_project, uncommitted
+from dacr.experiments.results import commit_results, results_of
+from dacr.experiments.sweep import cache_folder, only_sweep, order_of, sweep
+from dacr.experiments.tables import Paper, load_paper
+from dacr.report.table_page import write_page
+from dacr.report.table_terminal import Narrator, show_list, show_plan, show_results, summary
+from dacr.report.terminal import console_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +59,6 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from dacr.experiments.repository import require_project
-    from dacr.experiments.tables import load_paper
-    from dacr.report.table_terminal import show_list
-    from dacr.report.terminal import console_of
 
     require_project()
     paper, console = load_paper(), console_of()
@@ -73,8 +74,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _choice(paper: Paper, arguments: argparse.Namespace) -> Choice:
-    from dacr.errors import UserError
-    from dacr.experiments.plan import Choice, parse_seeds
 
     if arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: at least one experiment at a time")
@@ -87,7 +86,6 @@ def _choice(paper: Paper, arguments: argparse.Namespace) -> Choice:
 
 def _words(text: str | None, option: str) -> list[str]:
     """The words between commas; none without the option, which means all."""
-    from dacr.errors import UserError
 
     words = [stripped for word in (text or "").split(",") if (stripped := word.strip())]
     if text is not None and not words:
@@ -96,10 +94,6 @@ def _words(text: str | None, option: str) -> list[str]:
 
 
 def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
-    from dacr.experiments.plan import cells, tasks
-    from dacr.experiments.records import Store
-    from dacr.experiments.repository import uncommitted
-    from dacr.report.table_terminal import show_plan
 
     table = paper.table(arguments.table)
     chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
@@ -109,12 +103,6 @@ def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None
 
 
 def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
-    from dacr.errors import UserError
-    from dacr.experiments.plan import cells, tasks, to_run
-    from dacr.experiments.records import SCRATCH, Store
-    from dacr.experiments.repository import head, require_committed
-    from dacr.experiments.sweep import only_sweep, order_of, sweep
-    from dacr.report.table_terminal import Narrator, summary
 
     table = paper.table(arguments.table)
     chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
@@ -145,11 +133,6 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: int) -> Engine:
-    from pathlib import Path
-
-    from dacr.experiments.engine import LocalEngine, Project
-    from dacr.experiments.records import SCRATCH
-    from dacr.experiments.sweep import cache_folder
 
     project = Project(Path.cwd(), revision, cache_folder(), Path(SCRATCH).resolve())
     if arguments.engine == "ray":
@@ -160,11 +143,6 @@ def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: in
 
 
 def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:
-    from dacr.experiments.plan import check_benchmark
-    from dacr.experiments.records import Store
-    from dacr.experiments.results import commit_results, results_of
-    from dacr.report.table_page import write_page
-    from dacr.report.table_terminal import show_results
 
     check_benchmark(benchmark)
     results = results_of(paper, paper.table(name), benchmark, Store())

@@ -15,16 +15,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dacr.data import any_image
 from dacr.errors import UserError, naming
+from dacr.experiments.reading import refuse_the_pipelines
+from dacr.experiments.trained import open_run
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+if TYPE_CHECKING:  # torch takes seconds to load: what is wrong is reported before
     from dacr.report.predictions import Output
     from dacr.sessions.predict import Predictor
-
-HELP = "what a trained run says about images"
 
 
 def _count(text: str) -> int:
@@ -76,8 +78,6 @@ def run(arguments: argparse.Namespace) -> None:
     images, refused = _found(names)
     if not images:
         raise UserError(f"{refused} could not be read, 0 could")
-    from dacr.experiments.trained import open_run
-
     with TemporaryDirectory(prefix="dacr-") as scratch:
         found = open_run(arguments.trained, Path(scratch), with_images=arguments.exemplars > 0)
         if found.note:
@@ -99,8 +99,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _check_folder(folder: Path | None, exemplars: int) -> None:
-    from dacr.experiments.reading import refuse_the_pipelines
-
     if folder and not exemplars:
         raise UserError("--save-exemplars needs --exemplars of at least 1")
     if folder:
@@ -109,10 +107,8 @@ def _check_folder(folder: Path | None, exemplars: int) -> None:
 
 def _names(arguments: argparse.Namespace) -> list[str]:
     """The images that the command line asks for, before any work."""
-    from dacr.data.any_image import STDIN
-
     names = list(arguments.images)
-    if [*names, arguments.from_file].count(STDIN) > 1:
+    if [*names, arguments.from_file].count(any_image.STDIN) > 1:
         raise UserError("standard input can be read once: give - only once")
     if arguments.from_file:
         names += _listed(arguments.from_file)
@@ -122,9 +118,7 @@ def _names(arguments: argparse.Namespace) -> list[str]:
 
 
 def _listed(file: str) -> list[str]:
-    from dacr.data.any_image import STDIN
-
-    if file != STDIN:
+    if file != any_image.STDIN:
         with naming(f"--from-file {file}"):
             content = Path(file).read_bytes()
     elif sys.stdin is None or sys.stdin.closed:
@@ -139,9 +133,7 @@ def _listed(file: str) -> list[str]:
 
 def _found(names: list[str]) -> tuple[list[str], int]:
     """The images that seem readable; the others are reported at once, and counted."""
-    from dacr.data.any_image import find_images
-
-    found = list(find_images(names))
+    found = list(any_image.find_images(names))
     wrong = [name for name in found if isinstance(name, UserError)]
     for error in wrong:
         _tell(str(error))
@@ -161,9 +153,6 @@ def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
 
 def _predict(names: list[str], predictor: Predictor, output: Output, folder: Path | None) -> int:
     """Predict batch by batch; how many images could not be read."""
-    import numpy as np
-
-    from dacr.data.any_image import read_image
     from dacr.sessions.predict import BATCH
 
     refused = 0
@@ -171,7 +160,7 @@ def _predict(names: list[str], predictor: Predictor, output: Output, folder: Pat
         batch: list[tuple[str, NDArray[np.uint8]]] = []
         for name in names[start : start + BATCH]:
             try:
-                batch.append((name, read_image(name, predictor.size)))
+                batch.append((name, any_image.read_image(name, predictor.size)))
             except UserError as error:
                 refused += 1
                 _tell(str(error))
@@ -186,8 +175,6 @@ def _predict(names: list[str], predictor: Predictor, output: Output, folder: Pat
 
 def _save(image: NDArray[np.uint8], path: Path) -> None:
     """The image as a PNG, unless a file of this name holds something else."""
-    from PIL import Image
-
     content = BytesIO()
     Image.fromarray(image).save(content, "PNG")
     with naming(f"--save-exemplars {path}"):

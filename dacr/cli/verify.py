@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-HELP = "check a run byte by byte, and against the committed one"
+from dacr.experiments.verification import verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from dacr.experiments.verification import verify
 
     report = verify()
     for subject, text, fault in report.lines:
