@@ -409,7 +409,7 @@ def test_imports_are_found_wherever_they_are_written(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"unknown method 'nothing'.*dacr/methods/nothing\.py"):
+    with pytest.raises(UserError, match=r"unknown method 'nothing'; .*dacr/methods/nothing\.py"):
         modules_of("learn", "nothing")
     with pytest.raises(UserError, match="no source called 'nothing'"):
         modules_of("fetch", sources=["nothing"])

@@ -243,7 +243,7 @@ def _looked_up(
     if stage in METHOD_STAGES:
         module = f"dacr.methods.{method}"
         if not method or _file_of(module, root) is None:
-            raise UserError(f"unknown method {method!r}: there is no dacr/methods/{method}.py")
+            raise UserError(f"unknown method {method!r}; there is no dacr/methods/{method}.py")
         yield module
     if stage in SOURCE_STAGES:
         for name in sources:
