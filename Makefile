@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-# Nothing here phones home.
+# No usage data is sent.
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
@@ -29,10 +29,11 @@ repro: $(STAMP) ## run the whole pipeline as params.yaml says
 test: $(STAMP) ## run the tests
 	python -m pytest --numprocesses 2 --dist loadfile
 
-lint: $(STAMP) ## ruff and mypy
+lint: $(STAMP) ## ruff, mypy and the direction of imports
 	ruff check .
 	ruff format --check .
 	mypy
+	lint-imports
 
 params: $(STAMP) ## recompose params.yaml: make params ARGS="split=ncd method=der"
 	@python -m stages.params $(ARGS)
@@ -42,5 +43,5 @@ bench: $(STAMP) ## measure the efficiency of the training loop, the mixture and 
 
 clean: ## remove everything that can be made again, the DVC cache and .venv stay
 	rm -rf data/raw data/benchmark data/split runs .dacr reports/index.html reports/provenance.js reports/paper/*.html
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

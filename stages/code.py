@@ -23,14 +23,14 @@ def write(name: str, content: dict[str, Any]) -> None:
 
 def main() -> None:
     from dacr.config import load_params
-    from dacr.runtime.code import STAGES, describe, source_options
+    from dacr.runtime.code import STAGES, describe, source_module, source_options
 
     params = load_params()
     data = params.data
     if sys.argv[1:]:
         (source,) = sys.argv[1:]
-        code = describe("fetch", sources=[source])
-        write(f"fetch-{source}", code | {"options": source_options(source, data.source_options)})
+        options = source_options(source, source_module(source), data.source_options)
+        write(f"fetch-{source}", describe("fetch", sources=[source]) | {"options": options})
         return
     for stage in STAGES:
         if stage != "fetch":

@@ -18,10 +18,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from dacr.data.benchmark import Benchmark
-from dacr.data.building import build_benchmark
+from dacr.data.benchmark import Benchmark, check_pixels
+from dacr.data.building import build_benchmark, names_of_classes
 from dacr.data.contact_sheet import CELL, EMPTY, GAP, LINE, contact_sheet
 from dacr.data.packing import CHUNK, IN_FLIGHT, pack_image, packed
+from dacr.data.sources import get_source
 from dacr.data.sources.base import Part, Sample, Source
 from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
@@ -534,3 +535,73 @@ def test_in_a_terminal_a_build_shows_a_bar(tmp_path: Path, monkeypatch: pytest.M
     build(make_samples(train=30, test=0), tmp_path, workers=1)
     assert "build toy" in screen.getvalue()
     assert "180 images" in screen.getvalue()
+
+
+# Several sources ---------------------------------------------------------------------------------
+
+
+class Named(Listed):
+    """A source that names its classes."""
+
+    def __init__(self, samples: list[Sample], names: list[str]) -> None:
+        super().__init__(lambda: samples)
+        self.names = names
+
+    def class_names(self, folder: Path) -> list[str]:
+        return self.names
+
+
+def of_labels(*labels: int, domain: str = DOMAINS[0]) -> list[Sample]:
+    return [
+        Sample(np.full((8, 8, 3), 10 * i + label, np.uint8), label, domain, "train", f"{i}")
+        for i, label in enumerate(labels)
+    ]
+
+
+def test_a_further_source_adds_its_classes_and_moves_nothing(tmp_path: Path) -> None:
+    first = Named(of_labels(0, 1, 1), ["cat", "emu"])
+    further = Named(of_labels(0, 1, 2), ["ape", "cat", "dog"])
+    made = []
+    for sources in ([first], [first, further]):
+        pairs = [(source, tmp_path) for source in sources]
+        names = names_of_classes(pairs)
+        build_benchmark("toy", names, DOMAINS, pairs, image_size=8, out=tmp_path, workers=1)
+        made.append(Benchmark.open(tmp_path))
+    before, after = made
+    assert after.classes == ["cat", "emu", "ape", "dog"]
+    assert after.index["label"].tolist() == [0, 1, 1, 2, 0, 3]
+    kept = after.index.iloc[: len(before.index)]
+    assert kept.equals(before.index)
+
+
+def test_names_that_the_benchmark_does_not_have_are_renamed_in_order(tmp_path: Path) -> None:
+    pairs = [(Named(of_labels(0, 1), ["n01", "n02"]), tmp_path)]
+    build_benchmark("toy", ["cat", "emu"], DOMAINS, pairs, image_size=8, out=tmp_path, workers=1)
+    assert Benchmark.open(tmp_path).index["label"].tolist() == [0, 1]
+
+
+def test_a_source_without_names_of_classes_says_what_to_set(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"does not name its classes; set data\.class_names"):
+        names_of_classes([(Listed(lambda: of_labels(0)), tmp_path)])
+
+
+def test_own_images_may_come_from_several_places(tmp_path: Path) -> None:
+    options = {"npz": {"path": "a.npz"}, "npz_late": {"path": "b.npz"}}
+    late = get_source("npz_late", options)
+    assert late.name == "npz_late"
+    with pytest.raises(UserError, match="no source called 'handwritten_late'"):
+        get_source("handwritten_late")
+
+
+def test_pixels_tell_images_apart(tmp_path: Path) -> None:
+    pairs = [(Listed(lambda: of_labels(0, 1, 1)), tmp_path)]
+    build_benchmark("toy", CLASSES, DOMAINS, pairs, image_size=8, out=tmp_path, workers=1)
+    made = Benchmark.open(tmp_path)
+    check_pixels(made.images, made.index, "the table")
+    assert made.index["pixels"].is_unique
+    other = made.images.copy()
+    other[1, 0, 0, 0] ^= 1
+    check_pixels(other, made.index.drop(index=1), "the table")
+    for images, number in ((other, 1), (made.images[:2], 2)):
+        with pytest.raises(UserError, match=rf"^image {number} .* the table .*dvc repro build"):
+            check_pixels(images, made.index, "the table")

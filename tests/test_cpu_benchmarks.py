@@ -140,7 +140,7 @@ def test_digits_of_a_mirror_are_counted_by_class_and_domain(
     assert summary["counts"]["pairs"] == expected
     told = capsys.readouterr().out
     assert "idigits_cpu: 180 images to train and 140 to test, 10 classes × 4 domains" in told
-    assert "  usps: 6 to train and 5 to test a class\n" in told
+    assert "  usps: 6 to train and 5 to test per class\n" in told
     assert "  source svhn: mirror sample, not the official split\n" in told
 
 

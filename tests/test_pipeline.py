@@ -93,8 +93,9 @@ def test_an_experiment_runs_every_stage_and_leaves_all_its_outs(project, experim
     assert stages[-6:] == [
         "learn@01", "consolidate@01", "learn@02", "consolidate@02", "evaluate", "report",
     ]  # fmt: skip
-    for name in ("state.json", "state.safetensors", "memory.csv", "predictions.parquet"):
+    for name in ("state/state.json", "state/state.safetensors", "state/memory.csv"):
         assert (project / "runs/02" / name).exists()
+    assert (project / "runs/02/results/predictions.parquet").exists()
     metrics = json.loads((project / "reports/metrics.json").read_text())
     assert {
         "average_incremental_accuracy", "final_accuracy", "forgetting", "accuracy_by_session",
@@ -105,15 +106,15 @@ def test_an_experiment_runs_every_stage_and_leaves_all_its_outs(project, experim
 
 
 def test_frozen_extractors_keep_their_bytes_from_session_to_session(project, experiment):
-    first, second = (project / f"runs/{t}/extractors/01.safetensors" for t in ("01", "02"))
+    first, second = (project / f"runs/{t}/state/extractors/01.safetensors" for t in ("01", "02"))
     assert first.read_bytes() == second.read_bytes()
-    assert (project / "runs/02/extractors/02.safetensors").exists()
+    assert (project / "runs/02/state/extractors/02.safetensors").exists()
 
 
 def test_memory_keeps_to_its_size_and_to_seen_images(project, experiment):
     import pandas as pd
 
-    memory = pd.read_csv(project / "runs/02/memory.csv")
+    memory = pd.read_csv(project / "runs/02/state/memory.csv")
     assert len(memory) <= 20
     assert memory["id"].is_unique
     seen = pd.concat(
@@ -132,7 +133,7 @@ def test_nothing_is_left_to_do(project, experiment):
 def test_a_forced_rerun_gives_the_same_bytes(project, experiment):
     before = (project / "dvc.lock").read_text()
     output = run(project, "dvc", "repro", "-f")
-    assert output.count("Running stage") == 13
+    assert output.count("Running stage") == 20
     assert (project / "dvc.lock").read_text() == before
 
 
@@ -156,7 +157,7 @@ def test_another_size_of_the_memory_is_another_memory(project, experiment):
     tiny = ["memory.size=10" if word == "memory.size=20" else word for word in TINY]
     words = ["dvc", "exp", "run", "-n", "memory", "-S", "method=der_dacr", *tiny]
     assert "Running stage 'consolidate@01'" in run(project, *words, "consolidate@01")
-    rows = (project / "runs/01/memory.csv").read_text().splitlines()[1:]
+    rows = (project / "runs/01/state/memory.csv").read_text().splitlines()[1:]
     assert len(rows) == 8  # two of each of the four classes, where 20 have room for five
     run(project, "dvc", "exp", "apply", "first")
     assert "up to date" in run(project, "dvc", "status")
@@ -187,7 +188,7 @@ def names_within(value):
 def test_plots_and_dag_and_experiments_are_shown(project, experiment):
     run(project, "dvc", "plots", "show", "-o", "shown")
     page = (project / "shown/index.html").read_text()
-    for title in ("Accuracy by session", "Components a class", "Losses by epoch", "Confusion"):
+    for title in ("Accuracy by session", "Components per class", "Losses by epoch", "Confusion"):
         assert title in page
     shutil.rmtree(project / "shown")
     assert "consolidate@02" in run(project, "dvc", "dag")
@@ -214,8 +215,8 @@ def test_a_wrong_override_is_one_line_and_loses_nothing(project, experiment, ove
         ("data/benchmark/images.npy", "data/benchmark/images.npy"),
         ("data/benchmark/index.parquet", "data/benchmark/index.parquet"),
         ("data/split/session-02.csv", "data/split/session-02.csv"),
-        ("runs/01/state.safetensors", "runs/01"),
-        ("runs/01/memory.csv", "runs/01"),
+        ("runs/01/state/state.safetensors", "runs/01"),
+        ("runs/01/state/memory.csv", "runs/01"),
         ("params.yaml", "params.yaml"),
     ],
 )

@@ -50,7 +50,7 @@ def the_list(store: Path, project: Path, folder: str) -> Path:
 
 
 def the_object(store: Path, project: Path, file: str) -> Path:
-    """Where a remote or cache keeps a file of such an out; the cache of ``project`` has the list."""
+    """Where a remote or cache keeps a file of such an out, which ``project`` has cached."""
     path = Path(file)
     listed = json.loads(the_list(project / ".dvc/cache", project, str(path.parent)).read_text())
     (md5,) = (entry["md5"] for entry in listed if entry["relpath"] == path.name)

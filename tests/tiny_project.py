@@ -121,10 +121,10 @@ def write_benchmark(folder: Path) -> None:
     (folder / "conf/split/one.yaml").write_text(ONE_SESSION)
 
 
-def make_run(folder: Path, *overrides: str) -> None:
+def make_run(folder: Path, *overrides: str, scenario: str = "nd") -> None:
     """Every stage, in this process."""
     with chdir(folder), patch.dict(os.environ, {"DVC_ROOT": str(folder)}):
-        choice = ["benchmark=tiny", "split=nd", "method=der_dacr", *overrides]
+        choice = ["benchmark=tiny", f"split={scenario}", "method=der_dacr", *overrides]
         compose(choice, Path("params.yaml"))
         chosen = load_params()
         call(code.main)

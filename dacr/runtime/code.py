@@ -114,21 +114,21 @@ def unexpected_modules(
 
 
 def source_module(name: str, root: Traversable = ROOT) -> str | None:
-    """The file ``dacr/data/sources/<file>.py`` that defines the source ``name``, without ``.py``.
-
-    It is called as the source, or as the beginning of its name up to an underscore: a family.
-    """
+    """The module of dacr/data/sources that defines the source ``name``."""
     folder = root / "dacr/data/sources"
-    files = sorted(file.name.removesuffix(".py") for file in folder.iterdir() if _is_python(file))
-    return max((file for file in files if f"{name}_".startswith(f"{file}_")), key=len, default=None)
+    return family_of(name, [file.name.removesuffix(".py") for file in folder.iterdir()])
+
+
+def family_of(name: str, modules: Iterable[str]) -> str | None:
+    """The module that is called as a source, or as the longest beginning of its name: a family."""
+    return max((m for m in modules if f"{name}_".startswith(f"{m}_")), key=len, default=None)
 
 
 def source_options(
-    name: str, options: Mapping[str, Mapping[str, Any]], root: Traversable = ROOT
+    name: str, family: str | None, options: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The options of a source: under its own name or, for all of a family, under the family's."""
-    family = source_module(name, root) or ""
-    return dict(options.get(name) or options.get(family) or {})
+    return dict(options.get(name) or options.get(family or name) or {})
 
 
 def essence(text: str) -> str:
@@ -243,7 +243,7 @@ def _looked_up(
     if stage in METHOD_STAGES:
         module = f"dacr.methods.{method}"
         if not method or _file_of(module, root) is None:
-            raise UserError(f"unknown method {method!r}: there is no dacr/methods/{method}.py")
+            raise UserError(f"unknown method {method!r}; there is no dacr/methods/{method}.py")
         yield module
     if stage in SOURCE_STAGES:
         for name in sources:
@@ -291,10 +291,6 @@ def _text(root: Traversable, file: str) -> str:
         return (root / file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 ({error.reason}); save it as UTF-8") from None
-
-
-def _is_python(file: Traversable) -> bool:
-    return file.name.endswith(".py") and file.name != "__init__.py"
 
 
 def _loaded_files(modules: Iterable[ModuleType]) -> set[Path]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dacr.data.sources.base import Part, Sample, Source
 from dacr.errors import UserError
-from dacr.runtime.code import source_module, source_options
+from dacr.runtime.code import family_of, source_options
 
 __all__ = ["Part", "Sample", "Source", "get_source"]
 
@@ -34,14 +34,14 @@ def _defines(module: ModuleType, name: str) -> bool:
 
 def get_source(name: str, options: Mapping[str, Mapping[str, Any]] | None = None) -> Source:
     """The source of that name, with its part of ``data.source_options``."""
-    family = source_module(name)
+    modules = sorted(module.name for module in iter_modules(__path__))
+    family = family_of(name, modules)
     module = import_module(f"{__name__}.{family}") if family else None
     if family is None or module is None or not _defines(module, name):
-        modules = sorted(module.name for module in iter_modules(__path__))
         every = (import_module(f"{__name__}.{module}") for module in modules)
         known = ", ".join(known for module in every for known in _names(module))
         raise UserError(f"there is no source called '{name}'; the known ones are: {known}")
-    chosen = source_options(name, options or {})
+    chosen = source_options(name, family, options or {})
     if hasattr(module, "make_source"):
         source: Source = module.make_source(name, chosen)
         return source
