@@ -88,7 +88,7 @@ def loop_efficiency(
             trainer = Trainer(method, session, checkpoint, SilentProgress(1, 1))
             generator = torch.Generator().manual_seed(0)
             positions = torch.arange(batch_size)
-            batch = trainer._to_device(session.data.images(positions), positions, generator)
+            (batch,) = trainer._batches(phase, [positions], generator)
             step = bare_step(method, phase, batch)
             loops, bares = [], []
             for number in range(rounds + 1):

@@ -33,10 +33,11 @@ def short_training(steps: int, batch: int) -> dict[str, object]:
     import torch
     from torch.nn import functional
 
+    from dacr.config import load_params
     from dacr.model.backbones import build_backbone
     from dacr.runtime.device import make_deterministic
 
-    make_deterministic(1)
+    make_deterministic(load_params().train.model_copy(update={"threads": 1}))
     generator = torch.Generator().manual_seed(0)
     network = build_backbone("resnet8", False, generator).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     head = torch.nn.Parameter(torch.randn(10, network.dim, generator=generator))

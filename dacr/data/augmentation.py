@@ -17,6 +17,7 @@ from torch.nn.functional import interpolate, pad
 
 from dacr import config
 from dacr.errors import UserError
+from dacr.runtime.device import send
 
 WHITE = 255.0
 PADDING = 4
@@ -62,6 +63,7 @@ class Augmentation(ABC):
         self.image_size = image_size
         self._mean = WHITE * torch.tensor(mean)
         self._std = WHITE * torch.tensor(std)
+        self._rows: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
 
     @abstractmethod
     def train(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -74,9 +76,16 @@ class Augmentation(ABC):
     def _normalise(self, images: Tensor) -> Tensor:
         """Float images [B, H, W, 3] in grey levels → standardised network input."""
         # a whole row at a time: an inner loop over three channels alone is 8 times slower on a CPU
-        mean, std = (_to(images, t).repeat(images.shape[2]) for t in (self._mean, self._std))
+        mean, std = self._mean_and_std(images.device, images.shape[2])
         rows = images.flatten(2).sub(mean).div_(std)
         return rows.view(images.shape).permute(0, 3, 1, 2)
+
+    def _mean_and_std(self, device: torch.device, width: int) -> tuple[Tensor, Tensor]:
+        """Of a row of ``width`` pixels; they stay on the device."""
+        if (device, width) not in self._rows:
+            mean, std = (t.repeat(width).to(device) for t in (self._mean, self._std))
+            self._rows[device, width] = mean, std
+        return self._rows[device, width]
 
 
 class ResizeOnly(Augmentation):
@@ -176,7 +185,7 @@ class ResizedCropFlip(_Cropping):
 
 
 def _to(images: Tensor, parameters: Tensor) -> Tensor:
-    return parameters.to(images.device, non_blocking=True)
+    return send(parameters, images.device)
 
 
 def _uniform(shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dacr.model.heads import MixtureHead
+from dacr.runtime.device import send
 
 
 @torch.no_grad()
@@ -17,10 +18,11 @@ def assign_to(
 
     Only the ``candidates`` [N, K_max] of a sample are considered, if they are given. Class by
     class: comparing every sample with the components of every class would cost C times as much.
+    ``rows`` [N] are on the CPU: the host knows the number of samples per class without waiting.
     """
-    assigned = torch.zeros_like(rows)
+    assigned = torch.zeros(len(rows), dtype=torch.long, device=features.device)
     for row, components in enumerate(means):
-        own = (rows == row).nonzero().squeeze(1)
+        own = send((rows == row).nonzero().squeeze(1), features.device)
         # The length of a feature does not change which mean is closest to it.
         cosines = features[own] @ F.normalize(components, dim=-1).T
         if candidates is not None:
@@ -32,7 +34,7 @@ def assign_to(
 def assign(
     head: MixtureHead, features: Tensor, rows: Tensor, candidates: Tensor | None = None
 ) -> Tensor:
-    """ẑ [N] of samples with ``features`` [N, d] and class ``rows`` [N] under ``head``."""
+    """ẑ [N] of samples with ``features`` [N, d] and class ``rows`` [N] (on the CPU)."""
     return assign_to(head.components(), features, rows, candidates)
 
 

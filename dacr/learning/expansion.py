@@ -83,15 +83,16 @@ def carry_over(head: MixtureHead, features: Tensor, session: Session) -> None:
     block = features.shape[1] - old_dim
     if not block or not session.n_old:
         return
-    memory = session.data.is_memory.to(features.device)
-    exemplars, rows = features[memory], session.data.labels.to(features.device)[memory]
-    assigned = assign(head, exemplars[:, :old_dim], rows)
+    memory = session.data.is_memory
+    exemplars = features[memory.nonzero().squeeze(1).to(features.device)]
+    rows = session.data.labels[memory]
+    assigned = assign(head, exemplars[:, :old_dim], rows).cpu()
     unit = F.normalize(exemplars, dim=1)
     grown = []
     for row, means in enumerate(head.components()):
         repeated = F.normalize(torch.cat([means, means[:, -block:]], 1), dim=1)
         for k in range(len(means)):
-            own = unit[(rows == row) & (assigned == k)]
+            own = unit[((rows == row) & (assigned == k)).nonzero().squeeze(1).to(unit.device)]
             if len(own):
                 repeated[k] = F.normalize(own.mean(0), dim=0)
         grown.append(repeated)

@@ -15,14 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dacr.runtime.device import constant, send
+
 WHITE = 255
 LUMA = (0.299, 0.587, 0.114)
-SMOOTH = ((1, 1, 1), (1, 5, 1), (1, 1, 1))
+SMOOTH = (1.0, 1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
 
 
 def grayscale(images: Tensor, level: Tensor | None = None) -> Tensor:
     """The luma in all three channels; there is nothing to choose a level of."""
-    weights = images.new_tensor(LUMA).view(1, 3, 1, 1)
+    weights = constant(LUMA, images.device).view(1, 3, 1, 1)
     return (images * weights).sum(1, keepdim=True).expand_as(images)
 
 
@@ -45,7 +47,7 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     """Away from a smoothed copy; the outermost pixels have too few neighbours and stay."""
-    kernel = images.new_tensor(SMOOTH)
+    kernel = constant(SMOOTH, images.device).view(3, 3)
     kernel = (kernel / kernel.sum()).expand(3, 1, 3, 3)
     smooth = images.clone()
     smooth[:, :, 1:-1, 1:-1] = F.conv2d(images, kernel, groups=3)
@@ -98,6 +100,9 @@ MANIPULATIONS = {
 }
 
 
+ENDS = ("low", "high")
+
+
 class Chain(NamedTuple):
     """Manipulations one after the other, for each sample its own: both [length, B], on the CPU."""
 
@@ -123,14 +128,28 @@ def draw_chain(length: int, count: int, generator: torch.Generator) -> Chain:
 def manipulate(images: Tensor, chain: Chain) -> Tensor:
     """The images [B, 3, H, W] between 0 and 1 after all manipulations of their chains."""
     images = images.clone()
-    for numbers, levels in zip(*chain, strict=True):
-        for number, (apply, low, high) in enumerate(MANIPULATIONS.values()):
-            own = (numbers == number).nonzero().squeeze(1)
+    counts, positions, levels = sorted_chain(chain, images.device)
+    for step, sizes in enumerate(counts):
+        parts = zip(positions[step].split(sizes), levels[step].split(sizes), strict=True)
+        for manipulation, (own, level) in zip(MANIPULATIONS.values(), parts, strict=True):
             if len(own):
-                level = (low + (high - low) * levels[own]).view(-1, 1, 1, 1).to(images)
-                own = own.to(images.device, non_blocking=True)
-                images[own] = apply(images[own], level)
+                images[own] = manipulation.apply(images[own], level.view(-1, 1, 1, 1))
     return images
+
+
+def sorted_chain(chain: Chain, device: torch.device) -> tuple[list[list[int]], Tensor, Tensor]:
+    """Of each step: how many samples undergo each manipulation, which ones, and at which levels.
+
+    The samples [length, B] and their levels are sorted by manipulation on the CPU and reach the
+    device in one copy, which the host does not wait for.
+    """
+    order = chain.manipulations.argsort(dim=1, stable=True)
+    low, high = (torch.tensor([getattr(m, end) for m in MANIPULATIONS.values()]) for end in ENDS)
+    levels = low[chain.manipulations] + (high - low)[chain.manipulations] * chain.levels
+    counts = [step.bincount(minlength=len(MANIPULATIONS)).tolist() for step in chain.manipulations]
+    # Positions in a batch are exact as float32.
+    packed = send(torch.stack([order.float(), levels.gather(1, order)]), device)
+    return counts, packed[0].long(), packed[1]
 
 
 class Randomisation:
@@ -138,8 +157,7 @@ class Randomisation:
 
     def __init__(self, length: int, mean: Sequence[float], std: Sequence[float]) -> None:
         self.length = length
-        self._mean = torch.tensor(mean).view(1, 3, 1, 1)
-        self._std = torch.tensor(std).view(1, 3, 1, 1)
+        self._mean, self._std = tuple(mean), tuple(std)
 
     def each(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Randomise the current domain: a chain for every image."""
@@ -150,5 +168,7 @@ class Randomisation:
         return self._apply(images, draw_chain(self.length, 1, generator).repeat(len(images)))
 
     def _apply(self, images: Tensor, chain: Chain) -> Tensor:
-        mean, std = self._mean.to(images), self._std.to(images)
+        mean, std = (
+            constant(own, images.device).view(1, 3, 1, 1) for own in (self._mean, self._std)
+        )
         return (manipulate((images * std + mean).clamp(0, 1), chain) - mean) / std

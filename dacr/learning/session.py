@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dacr.errors import UserError
+from dacr.learning.feed import Feed
 
 Images = NDArray[np.uint8]
 ReadImages = Callable[[NDArray[np.int64]], Images]
@@ -39,10 +40,11 @@ def reader_of(images: Images, ids: NDArray[np.int64]) -> ReadImages:
 class TrainingView:
     """D̃_t as the learner sees it: ``labels`` (rows), ``is_memory`` and images by position."""
 
-    __slots__ = ("_read", "is_memory", "labels")
+    __slots__ = ("_feeds", "_read", "is_memory", "labels")
 
     def __init__(self, read: ReadImages, labels: Tensor, is_memory: Tensor) -> None:
         self._read = read
+        self._feeds: dict[torch.device, Feed] = {}
         self.labels = labels
         self.is_memory = is_memory
 
@@ -52,6 +54,12 @@ class TrainingView:
     def images(self, positions: Tensor) -> Tensor:
         """The uint8 images [B, H, W, 3] at ``positions``."""
         return torch.from_numpy(self._read(positions.numpy()))
+
+    def feed(self, device: torch.device) -> Feed:
+        """The same images on a device; all that ask share what is there already."""
+        if device not in self._feeds:
+            self._feeds[device] = Feed(self.images, len(self), device)
+        return self._feeds[device]
 
 
 @dataclass(frozen=True)

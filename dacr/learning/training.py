@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +15,7 @@ from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.session import Session, TrainingView
 from dacr.rng import torch_generator
+from dacr.runtime.device import send
 from dacr.runtime.progress import TrainingProgress
 
 Losses = dict[str, Tensor]
@@ -57,6 +57,8 @@ class Phase:
     start_epoch: Callable[[int], None] = lambda epoch: None
     positions: Tensor | None = None
     """The part of D̃_t to train on; all of it if None."""
+    images: bool = True
+    """False where the losses look up what they need by position."""
 
 
 def learning_rate(phase: Phase, train: Train, progress: float) -> float:
@@ -81,6 +83,8 @@ class Trainer:
         self.train, self.seed = learner.params.train, learner.params.seed
         self.augmentation, self.device = learner.augmentation, learner.device
         self.session = session
+        self._labels = send(session.data.labels, self.device)
+        self._is_memory = send(session.data.is_memory, self.device)
         self.checkpoint = checkpoint
         self.progress = progress
 
@@ -103,8 +107,9 @@ class Trainer:
             module.train(phase.training)
             losses = self._epoch(phase, epoch, optimizer)
             rows.append({"epoch": epoch + 1, **losses})
-            self.checkpoint.save(phase.name, module, optimizer, rows)
+            self.checkpoint.keep(phase.name, module, optimizer, rows)
             self.progress.epoch(phase.name, epoch + 1, phase.epochs, losses)
+        self.checkpoint.write()
         return rows
 
     def _epoch(
@@ -116,7 +121,7 @@ class Trainer:
         )
         augment = torch_generator(self.seed, "augment", self.session.index, phase.name, epoch)
         count = 0
-        for number, batch in enumerate(self._batches(batches, augment)):
+        for number, batch in enumerate(self._batches(phase, batches, augment)):
             rate = learning_rate(phase, self.train, epoch + number / len(batches))
             for group in optimizer.param_groups:
                 group["lr"] = rate * group.get("lr_factor", 1.0)
@@ -133,7 +138,8 @@ class Trainer:
                     sums.get(name, torch.zeros((), device=self.device)) + value.detach() * n
                 )
             self.progress.step(n)
-        means = {name: float(value) / count for name, value in sums.items()}
+        totals = torch.stack(list(sums.values())).tolist()  # the host waits here, once per epoch
+        means = {name: total / count for name, total in zip(sums, totals, strict=True)}
         if not all(math.isfinite(value) for value in means.values()):
             raise UserError(
                 f"the loss of session {self.session.index} is not finite in epoch {epoch + 1} of "
@@ -144,29 +150,22 @@ class Trainer:
     def _generator(self, phase: Phase, epoch: int) -> torch.Generator:
         return torch_generator(self.seed, "shuffle", self.session.index, phase.name, epoch)
 
-    def _batches(self, batches: list[Tensor], generator: torch.Generator) -> Iterator[Batch]:
-        """Gather, transfer and augment; on a GPU the next batch is gathered meanwhile."""
-        view = self.session.data
-        if self.device.type == "cpu":
+    def _batches(
+        self, phase: Phase, batches: list[Tensor], generator: torch.Generator
+    ) -> Iterator[Batch]:
+        """Gather and augment on the device; the parameters of augmentation come from the CPU."""
+        if not phase.images:
             for positions in batches:
-                yield self._to_device(view.images(positions), positions, generator)
+                yield self._batch(send(positions, self.device), NO_IMAGES)
             return
-        with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(view.images, batches[0])
-            for number, positions in enumerate(batches):
-                images = ahead.result().pin_memory()
-                if number + 1 < len(batches):
-                    ahead = reader.submit(view.images, batches[number + 1])
-                yield self._to_device(images, positions, generator)
+        for positions, images in self.session.data.feed(self.device).batches(batches):
+            yield self._batch(positions, self.augmentation.train(images, generator))
 
-    def _to_device(self, images: Tensor, positions: Tensor, generator: torch.Generator) -> Batch:
-        view, device = self.session.data, self.device
-        return Batch(
-            self.augmentation.train(images.to(device, non_blocking=True), generator),
-            view.labels[positions].to(device, non_blocking=True),
-            view.is_memory[positions].to(device, non_blocking=True),
-            positions.to(device, non_blocking=True),
-        )
+    def _batch(self, positions: Tensor, images: Tensor) -> Batch:
+        return Batch(images, self._labels[positions], self._is_memory[positions], positions)
+
+
+NO_IMAGES = torch.empty(0)
 
 
 def shuffle(
@@ -198,16 +197,13 @@ def balanced(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def extract(
-    view_images: Callable[[Tensor], Tensor],
-    count: int,
-    module: Callable[[Tensor], Tensor],
+    view: TrainingView,
+    function: Callable[[Tensor], Tensor],
     augmentation: Augmentation,
     device: torch.device,
     batch_size: int = 256,
 ) -> Tensor:
-    """``module`` of every image in eval transform, kept on the device, in order of position."""
-    parts = []
-    for positions in torch.arange(count).split(batch_size):
-        images = augmentation.test(view_images(positions).to(device, non_blocking=True))
-        parts.append(module(images).float())
-    return torch.cat(parts)
+    """``function`` of every image in test transform, kept on the device, in order of position."""
+    batches = torch.arange(len(view)).split(batch_size)
+    images = (images for _, images in view.feed(device).batches(batches))
+    return torch.cat([function(augmentation.test(own)).float() for own in images])

@@ -68,7 +68,7 @@ class Expandable(Representation):
         if self.old is None:
             return super().session_features(session)
         self.eval()
-        newest = self.setting.over_session(session, self.features.newest)
+        newest = self.setting.over_session(session, self.features.newest_feature)
         return torch.cat([self.old.on_session, newest], 1)
 
 
@@ -121,6 +121,7 @@ class BalancedLinear(Classifier):
             parameters=[{"params": list(self.head.parameters())}],
             losses=losses,
             training=False,
+            images=False,
             positions=balanced(session.data.labels, self.setting.generator("balance", session)),
         )
 

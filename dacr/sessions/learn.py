@@ -17,7 +17,7 @@ from dacr.methods import make_method
 from dacr.methods.parts.method import Method
 from dacr.model.flops import training_flops
 from dacr.runtime.code import identity
-from dacr.runtime.device import make_deterministic, pick_device
+from dacr.runtime.device import make_deterministic, pick_device, require_precision
 from dacr.runtime.progress import TrainingProgress
 from dacr.runtime.provenance import record
 from dacr.sessions.places import BENCHMARK, run_folder, session_table
@@ -41,7 +41,7 @@ class Opened:
 
 def open_stage(params: Params, key: str) -> Opened:
     """What ``learn@key`` and ``consolidate@key`` both start from."""
-    make_deterministic(params.train.threads)
+    make_deterministic(params.train)
     link = params.schedule.sessions[key]
     benchmark = Benchmark.open(BENCHMARK)
     start = read_start(run_folder(link.prev).state)
@@ -63,6 +63,7 @@ def learn(params: Params, key: str) -> None:
     """Stage ``learn@key``: from ``runs/<t−1>/state`` and D_t to ``runs/<t>/learned``."""
     opened = open_stage(params, key)
     method, session = opened.method, opened.session
+    require_precision(params.train, method.device)
     link = params.schedule.sessions[key]
     load_model(method, run_folder(link.prev).state)
     out = run_folder(key).learned

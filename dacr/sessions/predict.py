@@ -76,7 +76,7 @@ class Predictor:
     def __init__(self, run: TrainedRun, exemplars: int) -> None:
         self.run = run
         self.size = run.params.data.image_size
-        make_deterministic(run.params.train.threads)
+        make_deterministic(run.params.train)
         self.method = _load(run)
         start = read_start(run.state)
         self.seen = start.seen

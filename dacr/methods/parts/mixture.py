@@ -29,6 +29,7 @@ from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.setting import Setting, frozen_copy
 from dacr.model.heads import MixtureHead
 from dacr.model.super_feature import Features
+from dacr.runtime.device import send
 
 if TYPE_CHECKING:
     from dacr.learning.reduction import Reduced
@@ -67,12 +68,12 @@ class VmfMixture(Classifier):
     def expand(self, session: Session, features: Tensor) -> None:
         """Every class of D_t, new or seen, gets m components that start at its new data."""
         unit = F.normalize(features, dim=1)
-        incoming = (~session.data.is_memory).to(features.device)
-        labels, inherited = session.data.labels.to(features.device), self.head.components()
+        labels, is_memory = session.data.labels, session.data.is_memory
+        inherited = self.head.components()
         generator = self.setting.generator("expansion", session)
         rows, new_means = session.incoming.tolist(), []
         for row in rows:
-            own = unit[incoming & (labels == row)]
+            own = unit[send((~is_memory & (labels == row)).nonzero().squeeze(1), unit.device)]
             old = inherited[row] if row < len(inherited) else None
             new_means.append(self.reading.start(own, self.mixture, generator, old))
         self.head.expand(rows, new_means)
@@ -88,10 +89,9 @@ class VmfMixture(Classifier):
 
     def expectation(self, session: Session, features: Tensor) -> Tensor:
         """ẑ = argmax_k μ̃_{y,k}ᵀ ṽ of all of D̃_t (Eq. 6)."""
-        rows = session.data.labels.to(features.device)
-        is_memory = session.data.is_memory.to(features.device)
-        candidates = self.reading.candidates(self.head, rows, is_memory)
-        return assign(self.head, features, rows, candidates)
+        rows, is_memory = session.data.labels, session.data.is_memory
+        on_device = (send(own, features.device) for own in (rows, is_memory))
+        return assign(self.head, features, rows, self.reading.candidates(self.head, *on_device))
 
     def losses(self, features: Features, batch: Batch) -> Losses:
         """L_overall of the M-step (Eq. 14), term by term; one of weight 0 is not computed."""
@@ -138,7 +138,7 @@ class VmfMixture(Classifier):
 
     def memory_components(self, session: Session, features: Tensor) -> Tensor:
         """Bi-level memory balances the components of each class."""
-        return assign(self.head, features, session.data.labels.to(features.device)).cpu()
+        return assign(self.head, features, session.data.labels).cpu()
 
     # -- inference (Sec. 3.5) ---------------------------------------------------------------
 

@@ -35,8 +35,7 @@ class Setting:
 
     def over_session(self, session: Session, function: Callable[[Tensor], Tensor]) -> Tensor:
         """``function`` of all images of D̃_t, without augmentation, in the order of D̃_t."""
-        data = session.data
-        return extract(data.images, len(data), function, self.augmentation, self.device)
+        return extract(session.data, function, self.augmentation, self.device)
 
 
 class Teacher:
