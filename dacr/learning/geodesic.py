@@ -6,7 +6,8 @@ principal vectors A of the old subspace and the directions B in which they turn,
 
     G = A Λ₁ Aᵀ + A Λ₂ Bᵀ + B Λ₂ Aᵀ + B Λ₃ Bᵀ,
 
-so products with G need neither the d × d matrix nor the null space of the old subspace.
+so products with G need neither the d × d matrix nor the null space of the old subspace. On a GPU
+`dacr.learning.resolvents` has the same G without singular value decompositions.
 """
 
 import math
@@ -15,6 +16,9 @@ from typing import Literal, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from dacr.learning import resolvents
+from dacr.learning.resolvents import LEFT_OUT, ResolventKernel, resolvent_kernel
 
 Variant = Literal["cosine", "distance"]
 
@@ -70,6 +74,15 @@ def geodesic_kernel(old_basis: Tensor, new_basis: Tensor) -> GeodesicKernel:
     )
 
 
+def kernel_between(old: Tensor, new: Tensor) -> GeodesicKernel | ResolventKernel:
+    """G of normalised features [B, d], by what suits the device."""
+    if old.device.type == "cpu":
+        n = min(new.shape) - LEFT_OUT
+        return geodesic_kernel(subspace(old, n), subspace(new, n))
+    kernel = resolvent_kernel(resolvents.subspace(old), resolvents.subspace(new))
+    return ResolventKernel(*(part.to(new.dtype) for part in kernel))
+
+
 def geodesic_distillation(
     features: Tensor, old_features: Tensor, variant: Variant = "cosine"
 ) -> Tensor:
@@ -82,8 +95,7 @@ def geodesic_distillation(
         return features.new_zeros(())
     new, old = F.normalize(features, dim=1), F.normalize(old_features.detach(), dim=1)
     with torch.no_grad():
-        n = min(new.shape) - 2
-        kernel = geodesic_kernel(subspace(old, n), subspace(new, n))
+        kernel = kernel_between(old, new)
     if variant == "distance":
         return kernel.product(new - old, new - old).mean()
     old_norm, new_norm = (kernel.product(z, z).clamp(min=_MIN_SQUARE).sqrt() for z in (old, new))
