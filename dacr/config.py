@@ -106,7 +106,11 @@ class Train(Section):
     gamma: float = Field(default=0.1, gt=0, le=1)
     momentum: float = Field(ge=0, lt=1)
     weight_decay: float = Field(ge=0)
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "tf32", "bf16"]
+    """Of the extractors: 32 bits, Ampere's TF32 (fewer bits of mantissa), or bfloat16."""
+    compile: bool = False
+    """``torch.compile`` for the extractors: faster where launching kernels takes longer than
+    running them. It changes the last bits."""
     threads: int = Field(ge=1)
     portable: bool = False
     """The same bits on every x86-64 processor with AVX2 (dacr/runtime/portable.py)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -33,6 +34,18 @@ def scratch_root() -> Path:
     return Path(os.environ.get("DVC_ROOT", ".")) / ".dacr" / "scratch"
 
 
+def interval() -> float:
+    """Seconds between two checkpoints: they decide what a kill costs, and no result."""
+    text = os.environ.get("DACR_CHECKPOINT_SECONDS", "60")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise UserError(f"DACR_CHECKPOINT_SECONDS={text} is no number of seconds; use 0 or more")
+    return seconds
+
+
 def fingerprint(parameters: object, files: Iterable[Path]) -> str:
     """A name for the work: equal if and only if parameters, inputs and code are equal."""
     digest = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode())
@@ -52,8 +65,9 @@ class Checkpoint:
     def __init__(self, name: str) -> None:
         self.folder = scratch_root() / name
         self._lock: IO[str] | None = None
-        self._began = time.monotonic()
+        self._began = self._written = time.monotonic()
         self._earlier = 0.0
+        self._unwritten: tuple[str, dict[str, Tensor], Rows] | None = None
 
     def __enter__(self) -> Self:
         lock = self._locked()
@@ -100,29 +114,48 @@ class Checkpoint:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        if self._lock:
-            self._lock.close()
+        try:
+            if kind is None:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            else:
+                self.write()
+        finally:
+            if self._lock:
+                self._lock.close()
 
     def _file(self, phase: str) -> Path:
         return self.folder / f"{phase}.safetensors"
 
-    def save(
+    def keep(
         self, phase: str, module: nn.Module, optimizer: torch.optim.Optimizer, rows: Rows
     ) -> None:
-        """Write, fsync, rename: a half-written checkpoint is never found."""
-        tensors = {f"module.{k}": v.contiguous() for k, v in _changing(module).items()}
+        """An epoch has ended: remember its state, and write it if the last writing is long ago.
+
+        What is only remembered is written when the phase ends, and when the work is interrupted.
+        """
+        tensors = {f"module.{k}": v for k, v in _changing(module).items()}
         for number, state in optimizer.state_dict()["state"].items():
             if state.get("momentum_buffer") is not None:
-                tensors[f"momentum.{number}"] = state["momentum_buffer"].contiguous()
+                tensors[f"momentum.{number}"] = state["momentum_buffer"]
+        copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        self._unwritten = phase, copies, list(rows)
+        if time.monotonic() - self._written >= interval():
+            self.write()
+
+    def write(self) -> None:
+        """Write, fsync, rename: a half-written checkpoint is never found."""
+        if self._unwritten is None:
+            return
+        phase, tensors, rows = self._unwritten
         file = self._file(phase)
         partial = file.with_suffix(".part")
-        save_file(tensors, partial, metadata={"rows": json.dumps(rows)})
+        on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(on_cpu, partial, metadata={"rows": json.dumps(rows)})
         with open(partial, "rb") as stream:
             os.fsync(stream.fileno())
         partial.replace(file)
         (self.folder / "seconds").write_text(f"{self.seconds:.3f}", encoding="utf-8")
+        self._unwritten, self._written = None, time.monotonic()
 
     def restore(self, phase: str, module: nn.Module, optimizer: torch.optim.Optimizer) -> Rows:
         """Load the last finished epoch into ``module`` and ``optimizer``; its rows, [] if none."""

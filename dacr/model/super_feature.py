@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +26,14 @@ class Features(NamedTuple):
 class SuperFeature(nn.Module):
     """u(x) = [F_1(x), …, F_n(x)]; all but the last extractor are frozen, batch statistics too."""
 
-    def __init__(self, extractors: Iterable[Backbone], bf16: bool = False) -> None:
+    bf16 = False
+    """Run the extractors in bfloat16; what leaves them, and everything after, is float32."""
+    compiled = False
+    """Run the extractors through ``torch.compile``."""
+
+    def __init__(self, extractors: Iterable[Backbone]) -> None:
         super().__init__()
         self.extractors = nn.ModuleList(extractors)
-        self.bf16 = bf16
-        """Train the extractors in bfloat16; what leaves them, and everything after, is float32."""
         self._freeze_old()
 
     @property
@@ -59,24 +63,42 @@ class SuperFeature(nn.Module):
 
     def frozen(self, images: Tensor) -> Tensor:
         """[F_1(x), …, F_{n−1}(x)], an empty block if there is one extractor only."""
-        with torch.no_grad(), self._precision(images):
-            parts = [old(images) for old in self.extractors[:-1]]
-        return torch.cat(parts, 1).float() if parts else images.new_zeros(len(images), 0)
+        with torch.no_grad():
+            parts = [self._pooled(old, images) for old in self.extractors[:-1]]
+        return torch.cat(parts, 1) if parts else images.new_zeros(len(images), 0)
 
-    def _precision(self, images: Tensor) -> torch.autocast:
-        enabled = self.bf16 and self.training
-        return torch.autocast(images.device.type, torch.bfloat16, enabled=enabled)
+    def newest_feature(self, images: Tensor) -> Tensor:
+        """F_n(x), the block of the extractor that is trained."""
+        return self._pooled(self.newest, images)
 
     def represent(self, images: Tensor, frozen: Tensor | None = None) -> Features:
         """u(x) and the newest map; ``frozen`` hands over the frozen part where it is known."""
-        with self._precision(images):
-            feature_map = self.newest.feature_map(images)
-        feature_map = feature_map.float()
+        feature_map = self._map(self.newest, images)
         newest = self.newest.pool(feature_map)
         if len(self.extractors) == 1:
             return Features(newest, feature_map)
         before = self.frozen(images) if frozen is None else frozen
         return Features(torch.cat([before, newest], 1), feature_map)
 
-    def forward(self, images: Tensor, frozen: Tensor | None = None) -> Tensor:
-        return self.represent(images, frozen).feature
+    def forward(self, images: Tensor) -> Tensor:
+        return self.represent(images).feature
+
+    def _pooled(self, extractor: nn.Module, images: Tensor) -> Tensor:
+        assert isinstance(extractor, Backbone)
+        return extractor.pool(self._map(extractor, images))
+
+    def _map(self, extractor: Backbone, images: Tensor) -> Tensor:
+        run = compiled_map(extractor) if self.compiled else extractor.feature_map
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.bf16):
+            feature_map = run(images)
+        return feature_map.float()
+
+
+_COMPILED: WeakKeyDictionary[Backbone, Callable[[Tensor], Tensor]] = WeakKeyDictionary()
+
+
+def compiled_map(extractor: Backbone) -> Callable[[Tensor], Tensor]:
+    """``extractor.feature_map`` by ``torch.compile``, kept beside the module: copies have none."""
+    if extractor not in _COMPILED:
+        _COMPILED[extractor] = torch.compile(extractor.feature_map)
+    return _COMPILED[extractor]

@@ -52,6 +52,9 @@ class Method(Learner):
 
     def begin(self, session: Session) -> None:
         """Adapt the model of session t−1 to the classes of session t."""
+        train = self.params.train
+        # For learning alone: what is evaluated was computed in float32, by the plain network.
+        self.features.bf16, self.features.compiled = train.precision == "bf16", train.compile
         self.representation.old = None
         self.representation.begin(session)
         self.head.widen(self.features.dim)

@@ -32,7 +32,7 @@ class Representation(nn.Module):
         super().__init__()
         self.setting = setting
         self.last_relu = last_relu
-        self.features = self._super_feature([self._new_extractor(1)])
+        self.features = SuperFeature([self._new_extractor(1)])
         self.old: Teacher | None = None
         """The features of the model of session t−1, once ``remember`` was called."""
 
@@ -61,11 +61,8 @@ class Representation(nn.Module):
         networks = [self._new_extractor(number) for number in range(1, len(extractors) + 1)]
         for network, weights in zip(networks, extractors, strict=True):
             network.load_state_dict(weights)
-        self.features = self._super_feature(networks)
+        self.features = SuperFeature(networks)
 
     def _new_extractor(self, session: int) -> Backbone:
         generator = self.setting.generator("extractor", session)
         return build_backbone(self.setting.params.model.backbone, self.last_relu, generator)
-
-    def _super_feature(self, extractors: list[Backbone]) -> SuperFeature:
-        return SuperFeature(extractors, bf16=self.setting.params.train.precision == "bf16")
