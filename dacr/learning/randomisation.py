@@ -100,9 +100,6 @@ MANIPULATIONS = {
 }
 
 
-ENDS = ("low", "high")
-
-
 class Chain(NamedTuple):
     """Manipulations one after the other, for each sample its own: both [length, B], on the CPU."""
 
@@ -144,8 +141,9 @@ def sorted_chain(chain: Chain, device: torch.device) -> tuple[list[list[int]], T
     device in one copy, which the host does not wait for.
     """
     order = chain.manipulations.argsort(dim=1, stable=True)
-    low, high = (torch.tensor([getattr(m, end) for m in MANIPULATIONS.values()]) for end in ENDS)
-    levels = low[chain.manipulations] + (high - low)[chain.manipulations] * chain.levels
+    low = torch.tensor([own.low for own in MANIPULATIONS.values()])
+    span = torch.tensor([own.high - own.low for own in MANIPULATIONS.values()])
+    levels = low[chain.manipulations] + span[chain.manipulations] * chain.levels
     counts = [step.bincount(minlength=len(MANIPULATIONS)).tolist() for step in chain.manipulations]
     # Positions in a batch are exact as float32.
     packed = send(torch.stack([order.float(), levels.gather(1, order)]), device)
