@@ -6,6 +6,8 @@ And what tests of several files start from.
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tiny trainings last seconds: they keep every epoch, so that a kill finds one.
+os.environ.setdefault("DACR_CHECKPOINT_SECONDS", "0")
 
 from collections.abc import Iterator
 from pathlib import Path

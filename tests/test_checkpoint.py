@@ -5,12 +5,14 @@ import fcntl
 import multiprocessing
 import os
 import shutil
+import time
+from contextlib import suppress
 
 import pytest
 import torch
 
 from dacr.errors import UserError
-from dacr.learning.checkpoint import Checkpoint, fingerprint, scratch_root
+from dacr.learning.checkpoint import Checkpoint, fingerprint, interval, scratch_root
 from dacr.learning.training import Trainer
 from dacr.methods import make_method
 from dacr.runtime.progress import TrainingProgress
@@ -129,12 +131,51 @@ def test_a_damaged_checkpoint_is_trained_again(damage):
     method.begin(first)
     with Checkpoint("damaged") as checkpoint:
         optimizer = torch.optim.SGD(method.parameters(), lr=0.1)
-        checkpoint.save("train", method, optimizer, [{"epoch": 1}])
+        checkpoint.keep("train", method, optimizer, [{"epoch": 1}])
         file = checkpoint.folder / "train.safetensors"
         content = file.read_bytes()
         bad = {"truncate": content[: len(content) // 2], "garbage": b"x" * 100, "empty": b""}
         file.write_bytes(bad[damage])
         assert checkpoint.restore("train", method, optimizer) == []
+
+
+def epochs_on_disk(checkpoint, method):
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.1)
+    return [row["epoch"] for row in checkpoint.restore("train", method, optimizer)]
+
+
+def test_an_epoch_is_written_when_the_last_writing_is_long_ago(monkeypatch):
+    """At 0, 40, 80 and 100 s with 60 s between: at 80 s; the rest when the work is interrupted."""
+    monkeypatch.setenv("DACR_CHECKPOINT_SECONDS", "60")
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    method = make_method(small_params("method=replay"), CPU)
+    method.begin(two_sessions()[0])
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.1)
+    found = []
+    with suppress(Killed), Checkpoint("timed") as checkpoint:
+        for epoch, seconds in enumerate((0, 40, 80, 100), start=1):
+            now[0] = 1000.0 + seconds
+            with torch.no_grad():
+                method.head.weight.fill_(epoch)
+            rows = [{"epoch": number} for number in range(1, epoch + 1)]
+            checkpoint.keep("train", method, optimizer, rows)
+            # What training changes after the epoch does not belong to it.
+            with torch.no_grad():
+                method.head.weight.fill_(-1)
+            found.append(epochs_on_disk(checkpoint, method))
+        raise Killed
+    assert found == [[], [], [1, 2, 3], [1, 2, 3]]
+    with Checkpoint("timed") as checkpoint:
+        assert epochs_on_disk(checkpoint, method) == [1, 2, 3, 4]
+        assert (method.head.weight == 4).all()
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan"])
+def test_a_wrong_interval_is_one_line(text, monkeypatch):
+    monkeypatch.setenv("DACR_CHECKPOINT_SECONDS", text)
+    with pytest.raises(UserError, match="DACR_CHECKPOINT_SECONDS"):
+        interval()
 
 
 def test_the_name_changes_with_parameters_inputs_and_code(tmp_path):

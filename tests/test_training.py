@@ -1,6 +1,7 @@
 """The training loop: its batches, schedule and arithmetic, against plain torch code."""
 
 import math
+import shutil
 from collections import Counter
 from itertools import pairwise
 
@@ -137,8 +138,8 @@ def test_features_are_extracted_in_order_whatever_the_batch_size():
     session = small_session(1, [], [0, 1, 2], [])
     method = make_method(params, CPU).eval()
     data = session.data
-    all_at_once = extract(data.images, len(data), method.features, method.augmentation, CPU)
-    in_pieces = extract(data.images, len(data), method.features, method.augmentation, CPU, 5)
+    all_at_once = extract(data, method.features, method.augmentation, CPU)
+    in_pieces = extract(data, method.features, method.augmentation, CPU, 5)
     assert all_at_once.shape == (18, 64)
     assert torch.allclose(all_at_once, in_pieces, atol=1e-5)
 
@@ -172,7 +173,8 @@ def test_all_samples_are_labelled_with_their_own_class():
     with Checkpoint("labels") as checkpoint:
         trainer = trainer_for(method, session, checkpoint)
         batches = shuffle(session.data, None, 4, torch.Generator())
-        for batch in trainer._batches(batches, torch.Generator()):
+        (phase,) = method.phases(session)
+        for batch in trainer._batches(phase, batches, torch.Generator()):
             expected = method.augmentation.test(session.data.images(batch.positions))
             assert torch.equal(batch.images, expected)
             assert torch.equal(batch.labels, session.data.labels[batch.positions])
@@ -186,6 +188,7 @@ def test_bfloat16_stays_inside_the_extractors_and_out_of_evaluation():
     exact = make_method(small_params("method=der"), CPU)
     coarse = make_method(small_params("method=der", "train.precision=bf16"), CPU)
     for method in (exact, coarse):
+        method.begin(small_session(1, [], [0, 1], []))
         method.train()
     expected, actual = exact.features(images), coarse.features(images)
     assert actual.dtype == torch.float32
@@ -195,5 +198,22 @@ def test_bfloat16_stays_inside_the_extractors_and_out_of_evaluation():
     assert all(
         p.grad is not None and p.grad.dtype == torch.float32 for p in coarse.features.parameters()
     )
+    # The E-step of a session that is learned, and teachers, are coarse as well …
+    exact.eval()
+    coarse.eval()
+    assert not torch.equal(exact.features(images), coarse.features(images))
+    # … and what only consolidates and predicts is not.
     fresh = [make_method(m.params, CPU).eval() for m in (exact, coarse)]
     assert torch.equal(fresh[0].features(images), fresh[1].features(images))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_network_learns_what_the_plain_one_does():
+    session = small_session(1, [], [0, 1, 2], [], each=8)
+    plain, compiled = (
+        train(small_params("method=replay", f"train.compile={flag}"), session)
+        for flag in ("false", "true")
+    )
+    for row, other in zip(plain[1], compiled[1], strict=True):
+        assert other == pytest.approx(row, rel=1e-3)
+    assert compiled[0].features.compiled

@@ -111,6 +111,31 @@ def test_twenty_kills_at_random_moments_leave_the_same_bytes(undisturbed, fresh,
     assert log.count(" epoch 1/") < KILLS, "lives went on where another had ended"
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, how):
+    """An hour between checkpoints: none was written before the signal."""
+    command = [sys.executable, "-m", "stages.learn", "01"]
+    patient = environment(
+        DACR_CHECKPOINT_SECONDS="3600", DVC_ROOT=str(fresh), PYTHONPATH=str(REPOSITORY)
+    )
+    log = fresh / "lives.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command, cwd=fresh, env=patient, stdout=out, stderr=subprocess.STDOUT
+        )
+    while " epoch 2/" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.001)
+    assert not scratch(fresh)
+    process.send_signal(how)
+    assert process.wait() == 130
+    assert "interrupted" in log.read_text()
+    assert scratch(fresh)
+    output = run(fresh, *command, env=patient)
+    assert " epoch 2/" not in output, "it went on, and did not begin again"
+    assert content(fresh / "runs/01/learned") == content(undisturbed / "runs/01/learned")
+
+
 def killed_once(nursery, folder):
     """Begun, killed with at least one epoch kept; the files that were kept."""
     ended = a_life(nursery, folder, until=lambda: scratch(folder))

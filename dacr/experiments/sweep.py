@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 from dacr.errors import UserError
 from dacr.experiments.engine import Engine
@@ -17,6 +15,7 @@ from dacr.experiments.records import SCRATCH, Store
 from dacr.experiments.worker import Order, Outcome, experiment_refs
 from dacr.runtime.git import git
 from dacr.runtime.locks import lock
+from dacr.runtime.stage import termination_is_an_interrupt
 
 FULL = ("No space left on device", "disk is full", "Disk quota exceeded", "quota is used up")
 
@@ -38,20 +37,6 @@ def only_sweep(scratch: Path = SCRATCH) -> Iterator[int]:
         held.write(str(os.getpid()))
         held.flush()
         yield held.fileno()
-
-
-@contextmanager
-def termination_is_an_interrupt() -> Iterator[None]:
-    """A sweep that gets SIGTERM stops its experiments, as with ^C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def cache_folder() -> Path:

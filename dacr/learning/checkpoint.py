@@ -67,6 +67,7 @@ class Checkpoint:
         self._lock: IO[str] | None = None
         self._began = self._written = time.monotonic()
         self._earlier = 0.0
+        self._interval = interval()
         self._unwritten: tuple[str, dict[str, Tensor], Rows] | None = None
 
     def __enter__(self) -> Self:
@@ -139,7 +140,7 @@ class Checkpoint:
                 tensors[f"momentum.{number}"] = state["momentum_buffer"]
         copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         self._unwritten = phase, copies, list(rows)
-        if time.monotonic() - self._written >= interval():
+        if time.monotonic() - self._written >= self._interval:
             self.write()
 
     def write(self) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from dacr.errors import UserError
@@ -58,6 +62,23 @@ def _explain_foreign(kind: str, message: str) -> str | None:
     return None
 
 
+@contextmanager
+def termination_is_an_interrupt() -> Iterator[None]:
+    """SIGTERM ends the work as ^C does: what is running stops and keeps what it has done."""
+    if threading.current_thread() is not threading.main_thread():  # who has no say in signals
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
     """Run ``main``; turn what a user can mend into one line and exit code 1 (130: ^C).
 
@@ -65,7 +86,8 @@ def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
     other.
     """
     try:
-        main()
+        with termination_is_an_interrupt():
+            main()
         if stage:
             check_code(stage)
     except BaseException as error:
