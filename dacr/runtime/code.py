@@ -97,7 +97,7 @@ def describe(
 
 
 def experiment_identity(method: str, sources: Iterable[str], root: Traversable = ROOT) -> str:
-    """One hash of all code that can change the metrics of an experiment: no report is one."""
+    """One hash of all code that can change the metrics of an experiment: all stages but report."""
     names = tuple(sources)
     stages = [stage for stage in STAGES if stage != "report"]
     files = {file for stage in stages for file in modules_of(stage, method, names, root)}
