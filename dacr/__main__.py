@@ -15,6 +15,7 @@ COMMANDS = {
     "compare": "two experiments side by side, in the terminal and as a page",
     "predict": "what a trained run says about images",
     "verify": "check a run byte by byte, and against the committed one",
+    "doctor": "whether this machine is ready for a real run",
 }
 
 
