@@ -103,7 +103,7 @@ def test_an_unknown_method_is_told_before_any_work(
 
 def test_the_tiny_sessions_can_be_learned() -> None:
     """A device that computed nothing of use would not pass for one that does."""
-    params = tiny_params("replay", "train.epochs=8")
+    params = tiny_params("replay", "train.epochs=12", "augmentation.name=none")
     found = trial(params, torch.device("cpu"))
     assert found.accuracy > 0.8
     assert tiny_session(2).new.tolist() == [4, 5]
