@@ -48,7 +48,7 @@ from pathlib import Path
 import os, time
 from dacr.learning.checkpoint import Checkpoint
 
-save = Checkpoint.save
+save = Checkpoint.keep
 
 
 def save_and_wait(*arguments):
@@ -60,7 +60,7 @@ def save_and_wait(*arguments):
         time.sleep(0.05)
 
 
-Checkpoint.save = save_and_wait
+Checkpoint.keep = save_and_wait
 """
 """In front of the stage ``learn``: while the file is there, training waits after an epoch."""
 

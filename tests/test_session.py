@@ -53,7 +53,9 @@ def test_positions_outside_the_view_are_refused(session, position):
 
 def test_the_view_offers_no_way_to_domains_ids_or_the_whole_array(session):
     public = {name for name in dir(session.data) if not name.startswith("_")}
-    assert public == {"images", "is_memory", "labels"}
+    assert public == {"feed", "images", "is_memory", "labels"}
+    feed = session.data.feed(torch.device("cpu"))
+    assert {name for name in dir(feed) if not name.startswith("_")} == {"batches"}
     assert not hasattr(session.data, "__dict__"), "nothing can be attached to it"
     assert not any(isinstance(v, pd.DataFrame | np.ndarray) for v in gc.get_referents(session.data))
     with pytest.raises(AttributeError):

@@ -82,6 +82,12 @@ class _Backend(ModuleType):
     def manual_seed_all(self, seed: int) -> None:
         """There is no generator on the device: all draws come from the CPU."""
 
+    def get_rng_state(self, device: object = None) -> Tensor:
+        return torch.empty(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state: Tensor, device: object = None) -> None:
+        """Nothing to set."""
+
 
 @cache
 def pretend_device() -> torch.device:
