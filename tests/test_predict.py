@@ -22,7 +22,7 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from dacr.data.any_image import find_images, read_image
+from dacr.data.any_image import named_images, read_image
 from dacr.data.benchmark import Benchmark
 from dacr.data.packing import pack_image
 from dacr.errors import UserError
@@ -648,7 +648,7 @@ def test_a_folder_is_searched_to_its_depth_in_order(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     with chdir(tmp_path):
-        assert list(find_images(["b", "a.webp", "."])) == [
+        assert list(named_images(["b", "a.webp", "."])) == [
             "b/2.jpg", "b/deep/er/1.PNG", "a.webp", "a.webp", "b/2.jpg", "b/deep/er/1.PNG",
         ]  # fmt: skip
 
@@ -664,7 +664,7 @@ def test_what_cannot_be_entered_is_said(tmp_path: Path, monkeypatch: pytest.Monk
         return real(path)
 
     monkeypatch.setattr(os, "scandir", closed)  # root may enter everything
-    image, error = find_images([str(tmp_path)])
+    image, error = named_images([str(tmp_path)])
     assert image == str(tmp_path / "a.png")
     assert str(error) == f"{tmp_path / 'closed'}: permission denied"
 

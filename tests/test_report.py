@@ -20,9 +20,10 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw
 
 from dacr.config import load_params
+from dacr.data.session_table import read_schedule
 from dacr.data.sources.upstream import SAMPLE, WHOLE
 from dacr.errors import UserError
-from dacr.evaluation.files import read_history, read_predictions, read_schedule
+from dacr.evaluation.files import read_history, read_predictions
 from dacr.evaluation.plots import read_tables, write_tables
 from dacr.experiments.published import Published, compare
 from dacr.experiments.tables import load_paper
@@ -290,7 +291,7 @@ def test_damaged_inputs_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no losses, memory"):
         read_history(history)
     schedule.write_text("session,class,domain,new_class\n1,0,x,1\n")
-    with pytest.raises(UserError, match=r"domain: not whole numbers.*`dvc repro -f split`"):
+    with pytest.raises(UserError, match=r"is damaged .*'x'.*`dvc repro -f schedule`"):
         read_schedule(schedule)
 
 

@@ -133,7 +133,7 @@ def _listed(file: str) -> list[str]:
 
 def _found(names: list[str]) -> tuple[list[str], int]:
     """The images that seem readable; the others are reported at once, and counted."""
-    found = list(any_image.find_images(names))
+    found = list(any_image.named_images(names))
     wrong = [name for name in found if isinstance(name, UserError)]
     for error in wrong:
         _tell(str(error))

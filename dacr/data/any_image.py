@@ -26,7 +26,7 @@ IMAGES = SUFFIXES | OTHER_SUFFIXES
 MOST_BYTES = 1 << 30
 
 
-def find_images(names: Iterable[str]) -> Iterator[str | UserError]:
+def named_images(names: Iterable[str]) -> Iterator[str | UserError]:
     """The images that ``names`` stand for, folders unfolded; in place of a wrong name, why."""
     for name in names:
         if name == STDIN:

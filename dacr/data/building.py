@@ -43,7 +43,7 @@ def build(data: Data, seed: int, raw: Path, out: Path) -> list[str]:
         validation=data.validation,
         seed=seed,
     )
-    return [*describe(summary), *tell_choice(summary["origins"]), *tell_validation(data)]
+    return [*tell_counts(summary), *tell_choice(summary["origins"]), *tell_validation(data)]
 
 
 def names_of_classes(sources: Sources) -> list[str]:
@@ -122,7 +122,7 @@ def build_benchmark(
     return summary
 
 
-def describe(summary: Mapping[str, Any]) -> list[str]:
+def tell_counts(summary: Mapping[str, Any]) -> list[str]:
     """What was built, as lines: all images, those of a class in each domain, and their origin."""
     counts, classes, domains = summary["counts"], summary["classes"], summary["domains"]
     lines = [

@@ -1,4 +1,4 @@
-"""A picture of a benchmark at a glance: a row a domain, a column a class."""
+"""A picture of a benchmark at a glance: a row per domain, a column per class."""
 
 from __future__ import annotations
 

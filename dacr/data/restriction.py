@@ -1,4 +1,4 @@
-"""Fewer training images a pair, or a validation part in place of the test part."""
+"""Fewer training images per pair, or a validation part in place of the test part."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table of one session: which images it trains on and which it is tested with.
+"""The tables of a split: the schedule of all sessions, and the images of each one.
 
-Its columns are id, label, domain, part and pixels. It is all that a session depends on of a
-benchmark: an image that is added elsewhere changes nothing in it.
+The columns of a session's table are id, label, domain, part and pixels. It is all of a benchmark
+that a session depends on: an image that is added elsewhere changes nothing in it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,23 @@ import pandas as pd
 
 from dacr.errors import UserError
 
+SCHEDULE_COLUMNS = ["session", "class", "domain", "new_class"]
 COLUMNS = {"id": "int64", "label": "int64", "domain": "int64", "part": "str", "pixels": "str"}
 
 
 def session_file(folder: Path, key: str) -> Path:
     return folder / f"session-{key}.csv"
+
+
+def read_schedule(path: Path) -> pd.DataFrame:
+    """The table that stage ``schedule`` wrote."""
+    try:
+        return pd.read_csv(path, usecols=SCHEDULE_COLUMNS, dtype="int64")[SCHEDULE_COLUMNS]
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; run `dvc repro schedule`") from None
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} is damaged ({reason}); run `dvc repro -f schedule`") from None
 
 
 def read_session(path: Path) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dacr.config import Schedule
-from dacr.data.session_table import COLUMNS, session_file
+from dacr.data.session_table import COLUMNS, read_schedule, session_file
 from dacr.errors import UserError
 from dacr.rng import derive_seed
 
@@ -25,7 +25,6 @@ Pair = tuple[int, int]
 Given = TypeVar("Given")
 
 SCHEDULE = "schedule.csv"
-SCHEDULE_COLUMNS = ["session", "class", "domain", "new_class"]
 
 
 def make_schedule(params: Schedule, classes: Sequence[str], domains: Sequence[str]) -> pd.DataFrame:
@@ -232,17 +231,8 @@ def write_schedule(schedule: pd.DataFrame, index: pd.DataFrame, folder: Path) ->
 
 def write_session(folder: Path, key: str, index: pd.DataFrame) -> None:
     """``session-<key>.csv`` in ``folder``, by the ``schedule.csv`` that is there."""
-    table = session_table(read_schedule(folder), index, int(key))
+    table = session_table(read_schedule(folder / SCHEDULE), index, int(key))
     table.to_csv(session_file(folder, key), index=False, lineterminator="\n")
-
-
-def read_schedule(folder: Path) -> pd.DataFrame:
-    path = folder / SCHEDULE
-    try:
-        return pd.read_csv(path, usecols=SCHEDULE_COLUMNS, dtype="int64")[SCHEDULE_COLUMNS]
-    except (OSError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} is damaged ({reason}); run `dvc repro schedule`") from None
 
 
 def _check_images(schedule: pd.DataFrame, index: pd.DataFrame) -> None:

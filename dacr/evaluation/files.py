@@ -14,7 +14,6 @@ from dacr.errors import UserError
 Content = TypeVar("Content")
 
 PREDICTIONS = {"session", "id", "label", "domain", "predicted", "component"}
-SCHEDULE = ["session", "class", "domain", "new_class"]
 EMBEDDING = {"session", "label", "domain", "component"}
 
 
@@ -61,10 +60,6 @@ def read_embedding(path: Path) -> pd.DataFrame:
     return checked(path, "consolidate", lambda p: _columns(pd.read_parquet(p), EMBEDDING))
 
 
-def read_schedule(path: Path) -> pd.DataFrame:
-    return checked(path, "split", lambda p: _columns(pd.read_csv(p), set(SCHEDULE))[SCHEDULE])
-
-
 def read_benchmark(folder: Path) -> dict[str, Any]:
     """``benchmark.json``: the names and counts, without the images."""
     keys = ("name", "classes", "domains", "image_size", "counts", "paper", "origins")
@@ -81,8 +76,3 @@ def read_domains(folder: Path) -> pd.Series[int]:
 def read_metrics(path: Path) -> dict[str, Any]:
     keys = ("average_incremental_accuracy", "accuracy_by_session", "accuracy_by_pair")
     return checked(path, "evaluate", lambda p: _json(p, keys))
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2, sort_keys=True, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ AVERAGE = "average_incremental_accuracy"
 
 
 @dataclass(frozen=True)
-class Published:
+class PaperNumbers:
     """What the paper says about this run's benchmark and split."""
 
     method: str
@@ -26,11 +26,11 @@ class Published:
     """Table 1's column of this benchmark and split: (the paper's word for a method, average)."""
 
 
-def compare(paper: Paper, params: dict[str, Any], benchmark: dict[str, Any]) -> Published:
+def compare(paper: Paper, params: dict[str, Any], benchmark: dict[str, Any]) -> PaperNumbers:
     """The paper beside the experiment of ``params`` on ``benchmark`` (``benchmark.json``)."""
     reported = {metric: _value(paper, metric, params) for metric in paper.report}
     table = _column(paper, params)
-    return Published(
+    return PaperNumbers(
         method=paper.label(params["method"]),
         reason=_reason(paper, params, benchmark, bool(table)),
         values={metric: value for metric, value in reported.items() if value is not None},

@@ -28,7 +28,7 @@ from dacr.experiments.reading import (
     read_params,
     some,
 )
-from dacr.sessions.places import BENCHMARK, run_folder, session_table
+from dacr.sessions.places import BENCHMARK, run_folder, session_path
 
 if TYPE_CHECKING:
     from dacr.sessions.predict import TrainedRun
@@ -119,7 +119,7 @@ def _refuse_other_bytes(files: Workspace, key: str, state: Path) -> None:
 
 def _refuse_other_benchmark(files: Files, key: str, folder: Path) -> None:
     """Names and exemplars of another benchmark than the session's own would be wrong: refuse it."""
-    lock, table = read_lock(files), str(session_table(key))
+    lock, table = read_lock(files), str(session_path(key))
     trained_on = lock.get(f"consolidate@{key}", NEVER_RAN).deps.get(table)
     if trained_on is None:
         return

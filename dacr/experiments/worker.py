@@ -184,10 +184,10 @@ def perform_in(clone: Path, order: Order, place: Workplace) -> Outcome:
     trained = 0 if resumed else len(LEARNED.findall(log))
     record = collect(order, clone, place.revision, started, seconds, trained)
     if travels:
-        send(["push", "--run-cache"], clone, place)
+        push_with(["push", "--run-cache"], clone, place)
     if place.push:
         models = [] if remote else ["--no-cache"]
-        send(["exp", "push", "--force", *models, place.push, order.name], clone, place)
+        push_with(["exp", "push", "--force", *models, place.push, order.name], clone, place)
     mark.unlink()
     return Outcome(order.name, record, bundle=commit_of(order.name, clone, place))
 
@@ -207,7 +207,7 @@ def experiment(order: Order, *, pull: bool) -> list[str]:
     return ["exp", "run", *pulling, "-n", order.name, "-m", message, *options]
 
 
-def send(words: Sequence[str], clone: Path, place: Workplace) -> None:
+def push_with(words: Sequence[str], clone: Path, place: Workplace) -> None:
     """A ``dvc`` command that pushes; without what others need the experiment is not done."""
     shown = re.sub(r"//[^/@]*@", "//", f"dvc {' '.join(words)}")  # no password in a log
     said, code = run_dvc(words, shown, clone, place)
@@ -246,13 +246,14 @@ def collect(
 ) -> Record:
     """The record of the experiment that ended in the clone."""
     from dacr.config import load_params
+    from dacr.data.session_table import read_schedule
     from dacr.evaluation import files
     from dacr.evaluation.plots import read_tables
     from dacr.runtime.provenance import machine
 
     params = load_params(clone / "params.yaml")
     metrics = files.read_metrics(clone / "reports/metrics.json")
-    schedule = files.read_schedule(clone / "data/split/schedule.csv")
+    schedule = read_schedule(clone / "data/split/schedule.csv")
     benchmark = files.read_benchmark(clone / "data/benchmark")
     tables = read_tables(clone / "reports/plots")
     chosen = dict(argument.split("=", 1) for argument in order.arguments)
@@ -295,7 +296,7 @@ def collect(
             "purity_by_session": metrics["purity_by_session"],
             "components_by_session": tables["components_by_session"].to_dict("list"),
             "accuracy_by_arrival": by_arrival(metrics, schedule, benchmark["classes"]),
-            "embedding": embedding(tables["embedding"]),
+            "embedding": points_of(tables["embedding"]),
         },
     )
 
@@ -315,7 +316,7 @@ def by_arrival(
     }
 
 
-def embedding(table: Any) -> dict[str, list[Any]]:
+def points_of(table: Any) -> dict[str, list[Any]]:
     """The points of t-SNE, coarse enough for a page and a diff."""
     coarse = table.assign(x=table["x"].astype(float).round(1), y=table["y"].astype(float).round(1))
     columns: dict[str, list[Any]] = coarse.to_dict("list")

@@ -16,7 +16,7 @@ from dacr.learning.session import Session
 from dacr.model.heads import MixtureHead
 
 
-class Start(Protocol):
+class InitialMeans(Protocol):
     def __call__(
         self, unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tensor | None
     ) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from dacr.experiments.published import Published
+from dacr.experiments.published import PaperNumbers
 from dacr.experiments.reading import flatten
 from dacr.report import sections
 from dacr.report.html import TEMPLATES, Figure, PageSection, Sheet, render_page
@@ -36,7 +36,7 @@ class Run:
     schedule: pd.DataFrame
     metrics: dict[str, Any]
     tables: dict[str, pd.DataFrame]
-    paper: Published
+    paper: PaperNumbers
     contact_sheet: bytes
 
 

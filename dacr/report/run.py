@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from dacr.config import Params
 from dacr.data.benchmark import Benchmark
 from dacr.data.contact_sheet import contact_sheet
+from dacr.data.session_table import read_schedule
 from dacr.evaluation import files
 from dacr.evaluation.plots import read_tables
 from dacr.experiments.published import compare
@@ -25,7 +26,7 @@ def report(params: Params, reports: Path) -> None:
     run = Run(
         params=shown,
         benchmark=benchmark,
-        schedule=files.read_schedule(SCHEDULE),
+        schedule=read_schedule(SCHEDULE),
         metrics=files.read_metrics(reports / "metrics.json"),
         tables=read_tables(reports / "plots"),
         paper=compare(load_paper(), shown, benchmark),

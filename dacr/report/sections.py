@@ -16,7 +16,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from dacr.evaluation.formats import UNITS, decimals, format_metric
-from dacr.experiments.published import Published
+from dacr.experiments.published import PaperNumbers
 from dacr.report.charts import (
     Bar,
     Line,
@@ -70,7 +70,9 @@ def in_words(metrics: Json, benchmark: Json) -> str:
     return " ".join(sentences)
 
 
-def headline_cards(metrics: Json, benchmark: Json, paper: Published, mixture: bool) -> list[Card]:
+def headline_cards(
+    metrics: Json, benchmark: Json, paper: PaperNumbers, mixture: bool
+) -> list[Card]:
     sessions = len(metrics["accuracy_by_session"])
     worst = min(metrics["accuracy_by_domain"], key=lambda record: record["accuracy"])
     shown = {
@@ -112,7 +114,7 @@ def metric_facts(metrics: Json, names: dict[str, tuple[str, str]]) -> list[Fact]
     ]
 
 
-def beside_the_paper(paper: Published, metrics: Json) -> list[Figure]:
+def beside_the_paper(paper: PaperNumbers, metrics: Json) -> list[Figure]:
     """Table 1's column of this benchmark and split with this run among it, and number by number."""
     if not paper.table:
         return []

@@ -13,6 +13,7 @@ from torch import Tensor
 from dacr.config import Params
 from dacr.model.heads import MixtureHead
 from dacr.rng import numpy_generator
+from dacr.runtime.json_files import read_json
 from dacr.runtime.provenance import record
 from dacr.sessions.embedding import embed
 from dacr.sessions.history import (
@@ -24,7 +25,7 @@ from dacr.sessions.history import (
 )
 from dacr.sessions.learn import Opened, open_stage
 from dacr.sessions.places import run_folder
-from dacr.sessions.state import load_model, read_json, write_state
+from dacr.sessions.state import load_model, write_state
 
 BATCH = 256
 EMBEDDED = 600

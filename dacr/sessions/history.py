@@ -12,7 +12,7 @@ import pandas as pd
 
 from dacr.errors import UserError
 from dacr.model.heads import MixtureHead
-from dacr.sessions.state import read_json, write_json
+from dacr.runtime.json_files import read_json, write_json
 
 if TYPE_CHECKING:
     from dacr.learning.reduction import Reduced

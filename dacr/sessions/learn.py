@@ -18,10 +18,11 @@ from dacr.methods.parts.method import Method
 from dacr.model.flops import training_flops
 from dacr.runtime.code import identity
 from dacr.runtime.device import make_deterministic, pick_device, require_precision
+from dacr.runtime.json_files import write_json
 from dacr.runtime.progress import TrainingProgress
 from dacr.runtime.provenance import record
-from dacr.sessions.places import BENCHMARK, run_folder, session_table
-from dacr.sessions.state import load_model, read_start, save_model, write_json
+from dacr.sessions.places import BENCHMARK, run_folder, session_path
+from dacr.sessions.state import load_model, read_start, save_model
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def open_stage(params: Params, key: str) -> Opened:
     link = params.schedule.sessions[key]
     benchmark = Benchmark.open(BENCHMARK)
     start = read_start(run_folder(link.prev).state)
-    table = read_session(session_table(key))
-    check_pixels(benchmark.images, table, str(session_table(key)))
+    table = read_session(session_path(key))
+    check_pixels(benchmark.images, table, str(session_path(key)))
     train = table[table["part"] == "train"]
     incoming = train["id"].to_numpy(), train["label"].to_numpy()
     return Opened(
@@ -97,7 +98,7 @@ def work_name(params: Params, key: str) -> str:
     """The name of this training in the scratch folder: a hash of all that it depends on."""
     state = run_folder(params.schedule.sessions[key].prev).state
     parameters = params.model_dump(include=set(LEARN_PARAMS), by_alias=True)
-    files = [session_table(key), *(file for file in state.rglob("*") if file.is_file())]
+    files = [session_path(key), *(file for file in state.rglob("*") if file.is_file())]
     return fingerprint([key, parameters, identity("learn", params.method, root=CODE)], files)
 
 

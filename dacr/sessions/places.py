@@ -10,7 +10,7 @@ SPLIT = Path("data/split")
 RUNS = Path("runs")
 
 
-def session_table(key: str) -> Path:
+def session_path(key: str) -> Path:
     """The images of session ``key``: its own to train on, everything seen so far to test."""
     return SPLIT / f"session-{key}.csv"
 

@@ -6,10 +6,8 @@ so that DVC's content-addressed cache stores it once.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +18,7 @@ from torch import Tensor
 
 from dacr.errors import UserError
 from dacr.methods.parts.method import Method
+from dacr.runtime.json_files import read_json, write_json
 
 MEMORY_COLUMNS = ["id", "label", "component"]
 
@@ -33,19 +32,6 @@ class Start:
 
     def exemplars(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self.memory["id"].to_numpy(np.int64), self.memory["label"].to_numpy(np.int64)
-
-
-def write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path, remedy: str) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; {remedy}") from None
-    except (ValueError, UnicodeDecodeError):
-        raise UserError(f"{path} is damaged; {remedy}") from None
 
 
 def write_state(

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from dacr.config import Mixture, Params
 from dacr.learning.assignment import all_components
-from dacr.learning.expansion import Start, mean_perturbed, random_sample, random_vector
+from dacr.learning.expansion import InitialMeans, mean_perturbed, random_sample, random_vector
 from dacr.learning.prior import empirical_log_prior, uniform_log_prior
 from dacr.learning.session import Session
 from dacr.methods.parts.mixture import VmfMixture
@@ -94,7 +94,7 @@ def mixture_posterior(head: MixtureHead, logits: Tensor) -> Tensor:
 
 
 HEADS: dict[str, type[MixtureHead]] = {"whole": MixtureHead, "blocks": BlockMixtureHead}
-STARTS: dict[str, Start] = {
+STARTS: dict[str, InitialMeans] = {
     "random_vector": random_vector,
     "random_sample": random_sample,
     "mean_perturbed": mean_perturbed,

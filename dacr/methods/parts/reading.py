@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dacr.learning.assignment import all_components
-from dacr.learning.expansion import Start, mean_perturbed
+from dacr.learning.expansion import InitialMeans, mean_perturbed
 from dacr.learning.prior import uniform_log_prior
 from dacr.learning.session import Session
 from dacr.model.heads import MixtureHead
@@ -30,7 +30,7 @@ class Reading:
     """The functions of Sec. 3 that have another reading or a departure; here as printed."""
 
     head: type[MixtureHead] = MixtureHead
-    start: Start = mean_perturbed
+    start: InitialMeans = mean_perturbed
     """Where the new components of a class start ("randomly initialized")."""
     log_prior: Callable[[Session, MixtureHead], Tensor] = uniform_log_prior
     """log P(y, z) in training, up to a constant, [C, K_max]."""
