@@ -25,7 +25,7 @@ from dacr.data.sources.upstream import SAMPLE, WHOLE
 from dacr.errors import UserError
 from dacr.evaluation.files import read_history, read_predictions
 from dacr.evaluation.plots import read_tables, write_tables
-from dacr.experiments.published import Published, compare
+from dacr.experiments.published import PaperNumbers, compare
 from dacr.experiments.tables import load_paper
 from dacr.report.charts import (
     PALETTE,
@@ -207,7 +207,7 @@ def test_command_composes_the_very_parameters(tmp_path: Path) -> None:
 
 def _compare(
     tmp_path: Path, *choice: str, paper: dict[str, int] | None = None, kind: str = WHOLE
-) -> Published:
+) -> PaperNumbers:
     compose(list(choice), tmp_path / "params.yaml")
     params = load_params(tmp_path / "params.yaml").model_dump(mode="json", by_alias=True)
     benchmark: dict[str, Any] = {"counts": {"train": 50_000, "test": 10_000}, "paper": paper}
