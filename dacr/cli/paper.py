@@ -12,8 +12,17 @@ from pathlib import Path
 from rich.console import Console
 
 from dacr.errors import UserError
+from dacr.experiments.devices import device_called
 from dacr.experiments.engine import Engine, LocalEngine, Project
-from dacr.experiments.plan import Choice, cells, check_benchmark, parse_seeds, tasks, to_run
+from dacr.experiments.plan import (
+    Choice,
+    cells,
+    check_benchmark,
+    on_device,
+    parse_seeds,
+    tasks,
+    to_run,
+)
 from dacr.experiments.records import SCRATCH, Store
 from dacr.experiments.repository import head, require_committed, require_project, uncommitted
 from dacr.experiments.results import commit_results, results_of
@@ -37,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         own.add_argument("--benchmark", default="idigits_mini", help="(default: %(default)s)")
         if verb != "show":
             _add_choice(own)
+        if verb == "plan":
+            own.add_argument(
+                "--device",
+                help="count the work, and how long it takes there: a name in conf/paper.yaml, or "
+                "`here` for what `dacr doctor` measured",
+            )
         if verb == "run":
             _add_engine(own)
 
@@ -97,7 +112,12 @@ def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None
 
     table = paper.table(arguments.table)
     chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
-    show_plan(tasks(table, chosen, Store()), arguments.redo, arguments.jobs, console)
+    store = Store()
+    planned = tasks(table, chosen, store)
+    device = device_called(arguments.device, paper) if arguments.device else None
+    if device:
+        planned = on_device(planned, device, store)
+    show_plan(planned, arguments.redo, arguments.jobs, console, device)
     if changed := uncommitted():
         console.print(f"Before a run commit {', '.join(changed[:3])}: it uses what is committed.")
 

@@ -120,6 +120,22 @@ class Needs(Section):
     """A git remote of the project, or the address of one: each node sends its experiment there."""
 
 
+class DeviceRates(Section):
+    """What a device is assumed to reach."""
+
+    label: str
+    memory: float = Field(gt=0)
+    """In GB."""
+    tflops: dict[Literal["fp32", "tf32", "bf16"], float] = Field(min_length=1)
+    """Sustained, by precision, in training a ResNet-18; one that it has not is missing."""
+
+
+class Devices(Section):
+    names: dict[str, DeviceRates] = Field(default_factory=dict)
+    shares: dict[str, float] = Field(default_factory=dict)
+    """The share of those rates that a narrower backbone reaches."""
+
+
 class Paper(Section):
     """What all tables share (``conf/paper.yaml``), and the tables themselves."""
 
@@ -127,6 +143,7 @@ class Paper(Section):
     benchmarks: dict[str, str]
     seeds: list[int] = Field(min_length=1)
     ray: Needs
+    devices: Devices = Field(default_factory=Devices)
     beside: dict[str, list[str]]
     report: dict[str, list[str]]
     settings: dict[str, dict[str, Any]]
