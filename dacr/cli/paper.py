@@ -27,7 +27,7 @@ from dacr.experiments.records import SCRATCH, Store
 from dacr.experiments.repository import head, require_committed, require_project, uncommitted
 from dacr.experiments.results import commit_results, results_of
 from dacr.experiments.sweep import cache_folder, only_sweep, order_of, sweep
-from dacr.experiments.tables import Paper, load_paper
+from dacr.experiments.tables import Needs, Paper, load_paper
 from dacr.report.table_page import write_page
 from dacr.report.table_terminal import Narrator, show_list, show_plan, show_results, summary
 from dacr.report.terminal import console_of
@@ -71,6 +71,9 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local")
     parser.add_argument("--address", default="auto", help="of the Ray cluster (default: auto)")
+    parser.add_argument(
+        "--jobs-per-gpu", type=int, help="with Ray: experiments at a time on each GPU"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -158,8 +161,19 @@ def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: in
     if arguments.engine == "ray":
         from dacr.experiments.ray_engine import RayEngine
 
-        return RayEngine(project, arguments.address, paper.ray)
+        return RayEngine(project, arguments.address, _needs(paper, arguments.jobs_per_gpu))
+    if arguments.jobs_per_gpu is not None:
+        raise UserError("--jobs-per-gpu is for --engine ray; here --jobs are spread over all GPUs")
     return LocalEngine(project, arguments.jobs, lock)
+
+
+def _needs(paper: Paper, jobs_per_gpu: int | None) -> Needs:
+
+    if jobs_per_gpu is None:
+        return paper.ray
+    if jobs_per_gpu < 1:
+        raise UserError(f"--jobs-per-gpu {jobs_per_gpu}: at least one experiment on a GPU")
+    return paper.ray.sharing(jobs_per_gpu)
 
 
 def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:

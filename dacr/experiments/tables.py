@@ -119,6 +119,11 @@ class Needs(Section):
     push: str | None = None
     """A git remote of the project, or the address of one: each node sends its experiment there."""
 
+    def sharing(self, jobs_per_gpu: int) -> Needs:
+        """The same with so many experiments on a GPU."""
+        # Ray counts in ten-thousandths and rounds: six times 0.16667 would be more than one.
+        return self.model_copy(update={"gpus": (10_000 // jobs_per_gpu) / 10_000})
+
 
 class DeviceRates(Section):
     """What a device is assumed to reach."""
