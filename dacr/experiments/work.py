@@ -101,40 +101,34 @@ def _measured(data: Data, records: Iterable[Record]) -> Images | None:
         setting = record.setting
         if (record.benchmark, setting.get("per_pair"), setting.get("validation")) == like:
             counts = record.data["counts"]
-            each = [_spread([counts[part] / len(data.domains)] * len(data.domains), data)
-                    for part in PARTS]  # fmt: skip
-            return Images(*each)
+            train, test = (_spread([1.0] * len(data.domains), counts[part], data) for part in PARTS)
+            return Images(train, test)
     return None
 
 
 def _published(data: Data) -> Images | None:
     """By `counts` in conf/sources.yaml and `data.paper`, less what the parameters leave out."""
     sources = read_yaml(CONF / "sources.yaml")["sources"]
-    counts = [(sources.get(name) or {}).get("counts") for name in data.sources]
-    if None in counts:
+    counts = [
+        own["counts"] for name in data.sources if (own := sources.get(name, {})).get("counts")
+    ]
+    if len(counts) < len(data.sources):
         return None
+    train, test = ([float(own[part]) for own in counts] for part in PARTS)
     paper = data.paper or {}
-    own = {part: [float(count[part]) for count in counts] for part in PARTS}
-    share = paper.get("train", sum(own["train"])) / sum(own["train"])
-    factors = {"train": share, "test": paper.get("test", share * sum(own["test"]))}
-    factors["test"] /= sum(own["test"])
-    one_each = len(data.sources) == len(data.domains)
-    train, test = (
-        _spread(
-            [number * factors[part] for number in own[part]]
-            if one_each
-            else [sum(own[part]) * factors[part] / len(data.domains)] * len(data.domains),
-            data,
-        )
-        for part in PARTS
-    )
-    return _restricted(Images(train, test), data)
+    total = paper.get("train", sum(train))
+    tested = paper.get("test", sum(test) * total / sum(train))
+    found = Images(_spread(train, total, data), _spread(test, tested, data))
+    return _restricted(found, data)
 
 
-def _spread(by_domain: list[float], data: Data) -> dict[Pair, int]:
+def _spread(sources: list[float], total: float, data: Data) -> dict[Pair, int]:
+    """``total`` images over all pairs; a source that is a domain has its share of them."""
+    domains = len(data.domains)
+    shares = sources if len(sources) == domains else [1.0] * domains
     return {
-        (c, z): round(number / data.classes)
-        for z, number in enumerate(by_domain)
+        (c, z): round(total * share / sum(shares) / data.classes)
+        for z, share in enumerate(shares)
         for c in range(data.classes)
     }
 
@@ -162,7 +156,8 @@ def scales(params: Params, images: Images) -> Iterator[Scale]:
     augmented = make_augmentation(params.augmentation).random
     memory: Counter[int] = Counter()
     test = 0
-    for index, brought in schedule.groupby("session"):
+    for index in range(1, len(params.schedule.sessions) + 1):
+        brought = schedule[schedule["session"] == index]
         pairs = list(zip(brought["class"].tolist(), brought["domain"].tolist(), strict=True))
         support = memory.copy()
         for pair in pairs:
@@ -170,7 +165,7 @@ def scales(params: Params, images: Images) -> Iterator[Scale]:
         test += sum(images.test[pair] for pair in pairs)
         held = [number for number in support.values() if number]
         yield Scale(
-            index=int(index),
+            index=index,
             images=sum(held),
             balanced=len(held) * min(held),
             test=test,
