@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch
 from dacr.__main__ import main
 from dacr.cli import doctor
 from dacr.config import Params
+from dacr.experiments.devices import read_measured
 from dacr.sessions.trial import Trial, tiny_params, tiny_session, trial
 
 
@@ -39,6 +42,9 @@ def test_a_cpu_is_ready(
     assert any("of the bare step" in line for line in lines)
     assert lines[-1] == "ready"
     assert len(lines) < 24, "one screen"
+    rate = read_measured().rate("resnet8", "fp32")
+    assert 1e8 < rate < 1e13
+    assert f"resnet8 {rate / 1e12:.3g} TFLOP/s" in lines[-2]
 
 
 def test_a_pretend_gpu_is_ready(
@@ -49,6 +55,7 @@ def test_a_pretend_gpu_is_ready(
     assert "gpu:0" in output
     assert "geodl          values close to those of a CPU" in output
     assert output.splitlines()[-1] == "ready"
+    assert not (Path(os.environ["DVC_ROOT"]) / ".dacr/device.json").exists(), "it is no device"
 
 
 def broken(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

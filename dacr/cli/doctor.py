@@ -2,8 +2,9 @@
 
 Runs two sessions of a tiny benchmark with each method on the device and on the CPU, compares the
 two, runs one method a second time and compares bits, and times the training loop beside the bare
-step. It ends with 'ready', or with one line for each thing that is not. On a machine without a
-GPU, --pretend tries a pretend GPU: tensors that claim to be on one.
+step. It ends with 'ready', or with one line for each thing that is not. The rates of training that
+it measures are kept for `dacr paper plan --device here`. On a machine without a GPU, --pretend
+tries a pretend GPU: tensors that claim to be on one.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import sys
 import torch
 
 from dacr.errors import UserError
+from dacr.experiments.devices import write_measured
 from dacr.experiments.repository import require_project
 from dacr.methods import known_methods
 from dacr.runtime.device import pick_device
 from dacr.runtime.pretend import PretendGpu, pretend_device
 from dacr.runtime.provenance import machine
-from dacr.sessions.trial import Trial, loop_share, tiny_params, trial
+from dacr.sessions.trial import Trial, loop_share, tiny_params, training_rates, trial
 
 EXACT = "der_dacr"
 ENOUGH = 0.8
@@ -44,6 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
         faults = examine(methods, device)
     for fault in faults:
         print(f"NOT READY  {fault}")
+    if not faults and not arguments.pretend:
+        _remember_rates(device)
     if not faults:
         print("ready")
     sys.exit(bool(faults))
@@ -130,6 +134,16 @@ def _exactness(device: torch.device) -> list[str]:
     same = first.digest == second.digest
     print(f"{'a second run':<15}{'the same bits' if same else 'OTHER BITS'} ({EXACT})")
     return [] if same else [f"two runs of {EXACT} differ on {device}: reruns are not exact there"]
+
+
+def _remember_rates(device: torch.device) -> None:
+    """What `dacr paper plan --device here` counts on."""
+    rates = training_rates(device)
+    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    label = gpu.name if gpu else f"{torch.get_num_threads()} thread of this CPU"
+    file = write_measured(label, rates, gpu.total_memory / 1e9 if gpu else None)
+    told = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in rates.items())
+    print(f"{'training':<15}{told} (in {file.parent.name}/{file.name})")
 
 
 def _speed(device: torch.device) -> list[str]:

@@ -12,13 +12,22 @@ from pathlib import Path
 from rich.console import Console
 
 from dacr.errors import UserError
+from dacr.experiments.devices import device_called
 from dacr.experiments.engine import Engine, LocalEngine, Project
-from dacr.experiments.plan import Choice, cells, check_benchmark, parse_seeds, tasks, to_run
+from dacr.experiments.plan import (
+    Choice,
+    cells,
+    check_benchmark,
+    on_device,
+    parse_seeds,
+    tasks,
+    to_run,
+)
 from dacr.experiments.records import SCRATCH, Store
 from dacr.experiments.repository import head, require_committed, require_project, uncommitted
 from dacr.experiments.results import commit_results, results_of
 from dacr.experiments.sweep import cache_folder, only_sweep, order_of, sweep
-from dacr.experiments.tables import Paper, load_paper
+from dacr.experiments.tables import Needs, Paper, load_paper
 from dacr.report.table_page import write_page
 from dacr.report.table_terminal import Narrator, show_list, show_plan, show_results, summary
 from dacr.report.terminal import console_of
@@ -37,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         own.add_argument("--benchmark", default="idigits_mini", help="(default: %(default)s)")
         if verb != "show":
             _add_choice(own)
+        if verb == "plan":
+            own.add_argument(
+                "--device",
+                help="count the work, and how long it takes there: a name in conf/paper.yaml, or "
+                "`here` for what `dacr doctor` measured",
+            )
         if verb == "run":
             _add_engine(own)
 
@@ -56,6 +71,9 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local")
     parser.add_argument("--address", default="auto", help="of the Ray cluster (default: auto)")
+    parser.add_argument(
+        "--jobs-per-gpu", type=int, help="with Ray: experiments at a time on each GPU"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -97,7 +115,12 @@ def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None
 
     table = paper.table(arguments.table)
     chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
-    show_plan(tasks(table, chosen, Store()), arguments.redo, arguments.jobs, console)
+    store = Store()
+    planned = tasks(table, chosen, store)
+    device = device_called(arguments.device, paper) if arguments.device else None
+    if device:
+        planned = on_device(planned, device, store)
+    show_plan(planned, arguments.redo, arguments.jobs, console, device)
     if changed := uncommitted():
         console.print(f"Before a run commit {', '.join(changed[:3])}: it uses what is committed.")
 
@@ -138,8 +161,19 @@ def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: in
     if arguments.engine == "ray":
         from dacr.experiments.ray_engine import RayEngine
 
-        return RayEngine(project, arguments.address, paper.ray)
+        return RayEngine(project, arguments.address, _needs(paper, arguments.jobs_per_gpu))
+    if arguments.jobs_per_gpu is not None:
+        raise UserError("--jobs-per-gpu is for --engine ray; here --jobs are spread over all GPUs")
     return LocalEngine(project, arguments.jobs, lock)
+
+
+def _needs(paper: Paper, jobs_per_gpu: int | None) -> Needs:
+
+    if jobs_per_gpu is None:
+        return paper.ray
+    if jobs_per_gpu < 1:
+        raise UserError(f"--jobs-per-gpu {jobs_per_gpu}: at least one experiment on a GPU")
+    return paper.ray.sharing(jobs_per_gpu)
 
 
 def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:

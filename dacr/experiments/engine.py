@@ -94,7 +94,13 @@ def _outcome(process: subprocess.Popen[bytes], job: Job) -> Outcome:
 
 
 def gpu(number: int) -> dict[str, str]:
-    """Workers share the machine's GPUs evenly, unless the user has chosen."""
-    count = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    chosen = {"CUDA_VISIBLE_DEVICES", "DACR_DEVICE"} & os.environ.keys()
-    return {"CUDA_VISIBLE_DEVICES": str(number % count)} if count and not chosen else {}
+    """Workers share the GPUs evenly: all of the machine, or those that the user has chosen."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    own = gpus_here() if visible is None else [name for name in visible.split(",") if name]
+    if not own or "DACR_DEVICE" in os.environ:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": own[number % len(own)]}
+
+
+def gpus_here() -> list[str]:
+    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]

@@ -6,17 +6,22 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dacr.config import Params, load_params
 from dacr.errors import UserError
+from dacr.experiments.devices import Device
 from dacr.experiments.identity import identity
 from dacr.experiments.reading import lookup
 from dacr.experiments.records import Record, Store
 from dacr.experiments.tables import Overrides, Paper, Row, Table, Value
+
+if TYPE_CHECKING:
+    from dacr.experiments.work import Work
 
 THREADS = "train.threads"
 ALWAYS: Overrides = {THREADS: 1}
@@ -175,7 +180,9 @@ class Task:
     """It was measured, but with other code or configuration than the committed one."""
     failure: str | None
     seconds: float | None
-    """How long it will take, from earlier experiments."""
+    """How long it will take, from earlier experiments or on a device."""
+    work: Work | None = None
+    """What it takes, where that was counted."""
 
 
 def counts(record: Record, table: Table, experiment: Experiment) -> bool:
@@ -211,6 +218,34 @@ def estimate(experiment: Experiment, records: Iterable[Record]) -> float | None:
     like = [r for r in like if r.split == experiment.split]
     same = [r for r in like if r.method == experiment.method] or like
     return sum(r.seconds for r in same) / len(same) if same else None
+
+
+@cache
+def _parameters(experiment: Experiment) -> Params:
+    """All parameters of an experiment, its overrides included."""
+    from dacr.runtime.compose import compose
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "params.yaml"
+        compose(experiment.arguments, path)
+        return load_params(path)
+
+
+def on_device(planned: Iterable[Task], device: Device, store: Store) -> list[Task]:
+    """The same tasks with their counted work, and the time that it takes on a device."""
+    from dacr.experiments.work import images_of, work_of  # needs torch
+
+    known: dict[str, Work] = {}
+    found, records = [], list(store.records())
+    for task in planned:
+        stem = task.experiment.stem
+        if stem not in known:  # all seeds do the same work
+            params = _parameters(task.experiment)
+            known[stem] = work_of(params, images_of(params.data, records))
+        work = known[stem]
+        seconds = work.flops / device.rate(work.backbone, work.precision)
+        found.append(replace(task, seconds=seconds, work=work))
+    return found
 
 
 def to_run(planned: Iterable[Task], redo: str | None) -> list[Task]:

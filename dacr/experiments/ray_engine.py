@@ -36,7 +36,7 @@ class RayEngine:
             # Ray would wait silently for a node that has them.
             raise UserError(
                 f"no node of the Ray cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs, "
-                "which `ray:` in conf/paper.yaml asks for per experiment"
+                "which an experiment asks for (`ray:` in conf/paper.yaml, --jobs-per-gpu)"
             )
 
     def run(self, orders: Sequence[Order]) -> Generator[Outcome, None, None]:

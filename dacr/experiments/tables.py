@@ -119,6 +119,27 @@ class Needs(Section):
     push: str | None = None
     """A git remote of the project, or the address of one: each node sends its experiment there."""
 
+    def sharing(self, jobs_per_gpu: int) -> Needs:
+        """The same with so many experiments on a GPU."""
+        # Ray counts in ten-thousandths and rounds: six times 0.16667 would be more than one.
+        return self.model_copy(update={"gpus": (10_000 // jobs_per_gpu) / 10_000})
+
+
+class DeviceRates(Section):
+    """What a device is assumed to reach."""
+
+    label: str
+    memory: float = Field(gt=0)
+    """In GB."""
+    tflops: dict[Literal["fp32", "tf32", "bf16"], float] = Field(min_length=1)
+    """Sustained, by precision, in training a ResNet-18; one that it has not is missing."""
+
+
+class Devices(Section):
+    names: dict[str, DeviceRates] = Field(default_factory=dict)
+    shares: dict[str, float] = Field(default_factory=dict)
+    """The share of those rates that a narrower backbone reaches."""
+
 
 class Paper(Section):
     """What all tables share (``conf/paper.yaml``), and the tables themselves."""
@@ -127,6 +148,7 @@ class Paper(Section):
     benchmarks: dict[str, str]
     seeds: list[int] = Field(min_length=1)
     ray: Needs
+    devices: Devices = Field(default_factory=Devices)
     beside: dict[str, list[str]]
     report: dict[str, list[str]]
     settings: dict[str, dict[str, Any]]

@@ -21,6 +21,7 @@ from dacr.learning.training import Batch, Losses, Phase, balanced
 from dacr.methods.parts.classifier import Classifier
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.scale import Scale
 from dacr.methods.parts.setting import Teacher
 from dacr.model.heads import LinearHead
 from dacr.model.super_feature import Features
@@ -70,6 +71,20 @@ class Expandable(Representation):
         self.eval()
         newest = self.setting.over_session(session, self.features.newest_feature)
         return torch.cat([self.old.on_session, newest], 1)
+
+    @classmethod
+    def extractors(cls, session: int) -> int:
+        return session
+
+    @classmethod
+    def teachers(cls, scale: Scale, wanted: bool) -> int:
+        return scale.index - 1
+
+    @classmethod
+    def session_passes(cls, scale: Scale, times: int) -> int:
+        """The frozen extractors see D̃_t once; without augmentation the teacher has asked them."""
+        frozen = scale.index - 1 if times and scale.augmented else 0
+        return (frozen + times) * scale.images
 
 
 class SecondStageOptions(Section):
@@ -124,6 +139,11 @@ class BalancedLinear(Classifier):
             images=False,
             positions=balanced(session.data.labels, self.setting.generator("balance", session)),
         )
+
+    @classmethod
+    def session_views(cls, scale: Scale) -> int:
+        """Once for the second stage, which trains the head alone."""
+        return 0 if scale.first or not scale.options.second_stage_epochs else 1
 
 
 METHOD = Parts(Expandable, BalancedLinear)

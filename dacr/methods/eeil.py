@@ -21,6 +21,7 @@ from dacr.learning.training import Batch, Losses, Phase, balanced
 from dacr.methods.parts.classifier import DistilledClassifier
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.scale import Scale
 from dacr.methods.parts.setting import Setting
 from dacr.model.super_feature import Features
 
@@ -76,6 +77,17 @@ class GroupDistilled(DistilledClassifier):
             milestones=options.second_stage_milestones,
             positions=balanced(session.data.labels, self.setting.generator("balance", session)),
         )
+
+    @classmethod
+    def retrained(cls, scale: Scale) -> int:
+        return 0 if scale.first else scale.options.second_stage_epochs * scale.balanced
+
+    @classmethod
+    def teacher_passes(cls, scale: Scale, extractors: int) -> int:
+        """The second stage has a teacher of its own."""
+        again = cls.retrained(scale)
+        second = scale.teacher(extractors, again) if again else 0
+        return super().teacher_passes(scale, extractors) + second
 
 
 def grouped_distillation(

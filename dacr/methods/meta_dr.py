@@ -39,6 +39,8 @@ class MetaDROptions(Section):
 
 
 class MetaDR(Method):
+    losses_per_step = 4  # L_T(θ), L_T̃(θ) for the step to θ̂, L_T(θ̂), L_T̃(θ̂)
+
     def __init__(self, parts: Parts, params: Params, device: torch.device) -> None:
         super().__init__(parts, params, device)
         augmentation = params.augmentation

@@ -19,6 +19,7 @@ from dacr.learning.training import Batch, Losses
 from dacr.methods.parts.classifier import Classifier
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.scale import Scale
 from dacr.model.heads import CosineHead
 from dacr.model.super_feature import Features
 
@@ -47,6 +48,10 @@ class LessForget(Representation):
         if features.old is None:
             return {}
         return {"less_forget": self.adaptive_lambda * less_forget(features.feature, features.old)}
+
+    @classmethod
+    def teachers(cls, scale: Scale, wanted: bool) -> int:
+        return super().teachers(scale, wanted=True)
 
 
 class MarginOptions(Section):
@@ -98,6 +103,11 @@ class CosineWithMargin(Classifier):
                 nearest=options.nearest,
             )
         return losses
+
+    @classmethod
+    def session_views(cls, scale: Scale) -> int:
+        """To imprint."""
+        return 0 if scale.first else 1
 
 
 METHOD = Parts(LessForget, CosineWithMargin)

@@ -28,3 +28,26 @@ def training_flops(backbone: str, size: int, images: int, extractors: int) -> in
     and the teachers of distilling methods are not counted.
     """
     return images * forward_flops(backbone, size) * (3 + max(extractors - 1, 0))
+
+
+@cache
+def weight_bytes(backbone: str) -> int:
+    """Of the weights and batch statistics of one network."""
+    tensors = build_backbone(backbone, False, torch.Generator()).state_dict().values()
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+@cache
+def activation_bytes(backbone: str, size: int) -> float:
+    """What autograd keeps for the backward pass of one image in float32."""
+    network = build_backbone(backbone, False, torch.Generator()).to("meta").train()
+    own = {tensor.untyped_storage()._cdata for tensor in network.state_dict().values()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        network(torch.empty(2, 3, size, size, device="meta"))
+    return sum(t.nbytes for storage, t in kept.items() if storage not in own) / 2

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
 from dacr.evaluation.formats import NOTHING
+from dacr.experiments.devices import Device
 from dacr.experiments.plan import THREADS, Task, to_run
 from dacr.experiments.results import Results
 from dacr.experiments.sweep import Ended
@@ -18,6 +20,11 @@ from dacr.report import table_words as said
 from dacr.report.html import Sheet
 from dacr.report.table_figures import detail_sheets, metric_sheet
 from dacr.report.terminal import table_of
+
+if TYPE_CHECKING:
+    from dacr.experiments.work import Work
+
+PETA, GIGA = 1e15, 1e9
 
 
 def show_list(paper: Paper, console: Console) -> None:
@@ -35,20 +42,28 @@ def show_list(paper: Paper, console: Console) -> None:
     console.print(table_of(Sheet("", columns, rows, "left")))
 
 
-def show_plan(planned: Sequence[Task], redo: str | None, jobs: int, console: Console) -> None:
-    """What would run, what is there, and how long it will take."""
+def show_plan(
+    planned: Sequence[Task],
+    redo: str | None,
+    jobs: int,
+    console: Console,
+    device: Device | None = None,
+) -> None:
+    """What would run, what is there, and how long it will take; on a device if one is given."""
     waiting = {task.experiment.name for task in to_run(planned, redo)}
     rows = [
         [
             task.experiment.name,
             " ".join(f"{k}={v}" for k, v in task.experiment.overrides if k != THREADS),
             _state(task, task.experiment.name in waiting),
+            *([f"{task.work.flops / PETA:,.1f}"] if task.work else []),
             NOTHING if task.seconds is None else said.duration(task.seconds),
         ]
         for task in planned
     ]
-    console.print(table_of(Sheet("", ["experiment", "with", "state", "about"], rows, "left")))
-    console.print(summary(planned, redo, jobs))
+    columns = ["experiment", "with", "state", *(["PFLOP"] if device else []), "about"]
+    console.print(table_of(Sheet("", columns, rows, "left")))
+    console.print(summary(planned, redo, jobs, device))
 
 
 def _state(task: Task, waiting: bool) -> str:
@@ -60,7 +75,9 @@ def _state(task: Task, waiting: bool) -> str:
     return f"there, {made}, made with other code" if task.changed else f"there, {made}"
 
 
-def summary(planned: Sequence[Task], redo: str | None, jobs: int) -> str:
+def summary(
+    planned: Sequence[Task], redo: str | None, jobs: int, device: Device | None = None
+) -> str:
     chosen = to_run(planned, redo)
     there = len(planned) - len(chosen)
     text = f"{there} of {len(planned)} experiments there, {len(chosen)} to run"
@@ -68,12 +85,28 @@ def summary(planned: Sequence[Task], redo: str | None, jobs: int) -> str:
     if changed:
         text += f". {changed} made with other code or settings: --redo changed runs them again"
     times = [task.seconds for task in chosen if task.seconds is not None]
-    if times:
+    if device and chosen:
+        text += f". {_needs([task.work for task in chosen if task.work], sum(times), device)}"
+    elif times:
         total = sum(times) / len(times) * len(chosen) / min(jobs, len(chosen))
         text += f". About {said.duration(total)} with {jobs} at a time, from earlier experiments"
     elif chosen:
         text += ". No earlier experiment of this benchmark and split tells how long they take"
+        text += "; --device counts it"
     return text + "."
+
+
+def _needs(works: Sequence[Work], seconds: float, device: Device) -> str:
+    """The counted work: hours of one device, its memory, and disk."""
+    flops = sum(own.flops for own in works)
+    memory = max(own.memory for own in works) / GIGA
+    room = f" of {device.memory:g}" if device.memory else ""
+    disk = sum(own.disk for own in works) / GIGA
+    return (
+        f"{flops / PETA:,.0f} PFLOP, about {said.duration(seconds)} on {device.words} "
+        f"(computed from passes of the extractors alone, whatever --jobs). Up to "
+        f"{memory:.1f}{room} GB of its memory per experiment, {disk:.1f} GB of disk for the models"
+    )
 
 
 def show_results(results: Results, console: Console) -> None:

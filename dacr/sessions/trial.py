@@ -29,6 +29,7 @@ from dacr.learning.session import Session, open_session
 from dacr.learning.training import Batch, Phase, Trainer
 from dacr.methods import make_method
 from dacr.methods.parts.method import Method
+from dacr.model.flops import forward_flops
 from dacr.runtime.compose import compose
 from dacr.runtime.device import make_deterministic
 from dacr.runtime.progress import TrainingProgress
@@ -163,6 +164,44 @@ def loop_share(params: Params, device: torch.device, rounds: int = 5) -> tuple[f
             bares.append(_seconds(lambda: [step() for _ in range(steps)], device))
     rate = len(session.data) / median(loops[1:])  # the first round warms up
     return rate, median(bares[1:]) / median(loops[1:])
+
+
+NETWORKS = {
+    "cpu": {"resnet8": (32, 32)},
+    "cuda": {"resnet32": (32, 128), "resnet18_32": (32, 128), "resnet18_112": (112, 256)},
+}
+"""What benchmarks train on a kind of device, with the sizes of an image and of a batch."""
+
+
+def training_rates(device: torch.device, steps: int = 10) -> dict[str, float]:
+    """Sustained FLOP/s in training each network: `dacr paper plan --device here` counts on them."""
+    return {
+        name: _rate(tiny_params("replay", f"model.backbone={name}", *_sized(*shape)), device, steps)
+        for name, shape in NETWORKS["cpu" if device.type == "cpu" else "cuda"].items()
+    }
+
+
+def _sized(size: int, batch: int) -> list[str]:
+    return [
+        f"data.image_size={size}", f"augmentation.input_size={size}", f"train.batch_size={batch}",
+        "train.precision=tf32", "augmentation.name=none",
+    ]  # fmt: skip
+
+
+def _rate(params: Params, device: torch.device, steps: int) -> float:
+    """A step counts three passes: forward, and twice as much backward."""
+    make_deterministic(params.train)
+    session, size = tiny_session(1), params.augmentation.input_size
+    method = make_method(params, device)
+    method.begin(session)
+    (phase,) = method.phases(session)
+    labels = torch.arange(params.train.batch_size, device=device) % session.n_seen
+    images = torch.rand(len(labels), 3, size, size, device=device)
+    images = images.to(memory_format=torch.channels_last)
+    step = _bare_step(method, phase, Batch(images, labels, labels < 0, labels))
+    rounds = [_seconds(lambda: [step() for _ in range(steps)], device) for _ in range(4)]
+    passes = 3 * steps * len(labels)  # the first round warms up
+    return passes * forward_flops(params.model.backbone, size) / median(rounds[1:])
 
 
 def _bare_step(method: Method, phase: Phase, batch: Batch) -> Callable[[], None]:

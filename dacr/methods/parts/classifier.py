@@ -15,6 +15,7 @@ from dacr.config import Section
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses, Phase
 from dacr.methods.parts.representation import NoOptions, Representation
+from dacr.methods.parts.scale import Scale
 from dacr.methods.parts.setting import Setting, Teacher, frozen_copy
 from dacr.model.heads import Head, LinearHead
 from dacr.model.super_feature import Features
@@ -122,6 +123,23 @@ class Classifier(nn.Module):
             predicted, confidence, self.components(features, predicted if rows is None else rows)
         )
 
+    # -- counting ---------------------------------------------------------------------------
+
+    @classmethod
+    def session_views(cls, scale: Scale) -> int:
+        """How often it asks for the features of D̃_t while a session is learned."""
+        return 0
+
+    @classmethod
+    def retrained(cls, scale: Scale) -> int:
+        """How many images the extractor is trained on in the second stage, each epoch anew."""
+        return 0
+
+    @classmethod
+    def teacher_passes(cls, scale: Scale, extractors: int) -> int:
+        """Passes of a teacher of its own, where the feature is made by so many extractors."""
+        return 0
+
     # -- between sessions -------------------------------------------------------------------
 
     def lasting(self) -> dict[str, Tensor]:
@@ -151,3 +169,7 @@ class DistilledClassifier(Classifier):
     def remember_network(self, session: Session, representation: Representation) -> None:
         network = frozen_copy(nn.Sequential(representation.features, self.head))
         self.old_logits = Teacher(self.setting, session, network)
+
+    @classmethod
+    def teacher_passes(cls, scale: Scale, extractors: int) -> int:
+        return 0 if scale.first else scale.teacher(extractors, scale.trained)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import ValidationError
@@ -28,6 +28,9 @@ from dacr.model.super_feature import SuperFeature
 
 class Method(Learner):
     """The learner. ``params.memory`` says how it chooses its memory."""
+
+    losses_per_step: ClassVar[int] = 1
+    """How often a step passes a batch through the representation."""
 
     def __init__(self, parts: Parts, params: Params, device: torch.device) -> None:
         super().__init__()

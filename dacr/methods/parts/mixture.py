@@ -26,6 +26,7 @@ from dacr.learning.training import Batch, Losses
 from dacr.methods.parts.classifier import Classifier
 from dacr.methods.parts.reading import Reading
 from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.scale import Scale
 from dacr.methods.parts.setting import Setting, frozen_copy
 from dacr.model.heads import MixtureHead
 from dacr.model.super_feature import Features
@@ -151,3 +152,11 @@ class VmfMixture(Classifier):
 
     def components(self, features: Tensor, rows: Tensor) -> Tensor:
         return own_class(self.head(features), rows).argmax(1)
+
+    # -- counting ---------------------------------------------------------------------------
+
+    @classmethod
+    def session_views(cls, scale: Scale) -> int:
+        """To expand, and for the E-step of each epoch with λ > 0."""
+        loss, epochs = scale.params.loss, range(scale.params.train.epochs)
+        return 1 + sum(lambda_at(own, loss.lambda_, loss.lambda_epochs) > 0 for own in epochs)

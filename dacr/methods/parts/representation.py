@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dacr.config import Section
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
+from dacr.methods.parts.scale import Scale
 from dacr.methods.parts.setting import Setting, Teacher, frozen_copy
 from dacr.model.backbones import Backbone, build_backbone
 from dacr.model.super_feature import Features, SuperFeature
@@ -62,6 +63,25 @@ class Representation(nn.Module):
         for network, weights in zip(networks, extractors, strict=True):
             network.load_state_dict(weights)
         self.features = SuperFeature(networks)
+
+    # -- counting ---------------------------------------------------------------------------
+
+    @classmethod
+    def extractors(cls, session: int) -> int:
+        """How many extractors make the feature in a session."""
+        return 1
+
+    @classmethod
+    def teachers(cls, scale: Scale, wanted: bool) -> int:
+        """How many extractors make ``old``; none where nobody wants it."""
+        return cls.extractors(scale.index) if wanted and not scale.first else 0
+
+    @classmethod
+    def session_passes(cls, scale: Scale, times: int) -> int:
+        """Passes of ``session_features``, called so many times while a session is learned."""
+        return times * cls.extractors(scale.index) * scale.images
+
+    # -- building ---------------------------------------------------------------------------
 
     def _new_extractor(self, session: int) -> Backbone:
         generator = self.setting.generator("extractor", session)
