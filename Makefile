@@ -38,7 +38,7 @@ lint: $(STAMP) ## ruff, mypy and the direction of imports
 params: $(STAMP) ## recompose params.yaml: make params ARGS="split=ncd method=der"
 	@python -m stages.params $(ARGS)
 
-bench: $(STAMP) ## measure the efficiency of the training loop, the mixture and the build
+bench: $(STAMP) ## measure the training loop beside its peers, the mixture and the build
 	python -m benchmarks
 
 clean: ## remove everything that can be made again, the DVC cache and .venv stay

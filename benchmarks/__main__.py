@@ -1,4 +1,4 @@
-"""Print every measurement, or one part: ``python -m benchmarks build 19000``, ``… portable``.
+"""Print every measurement, or one part: ``python -m benchmarks peers``, ``… build 19000``.
 
 Run it on an idle machine: another process on the cores spoils it. What is measured is imported
 late, since the processes that decode images import this module and need none of it.
@@ -7,28 +7,30 @@ late, since the processes that decode images import this module and need none of
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 IMAGES = 3_000  # a tenth of iDomainNet has 19,000
 
 
-def training() -> None:
+def mixture() -> None:
     import torch
 
-    from benchmarks.loop import loop_efficiency
     from benchmarks.mixture import BACKBONE, BATCH, CLASSES, COMPONENTS, mixture_costs
 
-    threads = torch.get_num_threads()
-    print(f"torch {torch.__version__}, {threads} threads")
-    print("training loop over the bare forward/backward/step on a ready batch, images/s:")
-    for backbone, batch_size, batches in (("resnet32", 128, 5), ("resnet8", 32, 60)):
-        loop, bare = loop_efficiency(backbone, batch_size, batches, rounds=5)
-        print(f"  {backbone:9} batch {batch_size:4}: {loop:7.0f} / {bare:7.0f} = {loop / bare:.3f}")
-    step, mixture, inference, expectation = mixture_costs()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    step, head, inference, expectation = mixture_costs()
     print(f"mixture of {CLASSES} classes × {COMPONENTS} components on {BACKBONE}, batch {BATCH}:")
-    ratio = mixture / step
-    print(f"  head with all losses / training step: {mixture:.4f} / {step:.3f} s = {ratio:.3f}")
-    print(f"  E-step / training, over an epoch:     {expectation / (step + mixture):.3f}")
-    print(f"  of which the forward pass alone:      {inference / (step + mixture):.3f}")
+    print(f"  head with all losses / training step: {head:.4f} / {step:.3f} s = {head / step:.3f}")
+    print(f"  E-step / training, over an epoch:     {expectation / (step + head):.3f}")
+    print(f"  of which the forward pass alone:      {inference / (step + head):.3f}")
+
+
+def peers() -> None:
+    from benchmarks.peers import table
+
+    print("an epoch of class-incremental replay at 32×32, images, one thread:")
+    for line in table():
+        print(line, flush=True)
 
 
 def portable() -> None:
@@ -50,16 +52,19 @@ def build(images: int) -> None:
 
 
 def main() -> None:
+    parts: dict[str, Callable[[], None]] = {
+        "mixture": mixture,
+        "peers": peers,  # after the mixture, which uses all threads
+        "portable": portable,
+        "build": lambda: build(arguments.images),
+    }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["all", "build", "portable"], default="all")
+    parser.add_argument("what", nargs="?", choices=["all", *parts], default="all")
     parser.add_argument("images", nargs="?", type=int, default=IMAGES, help="how many to build")
     arguments = parser.parse_args()
-    if arguments.what == "all":
-        training()
-    if arguments.what in ("all", "portable"):
-        portable()
-    if arguments.what in ("all", "build"):
-        build(arguments.images)
+    for name, tell in parts.items():
+        if arguments.what in ("all", name):
+            tell()
 
 
 if __name__ == "__main__":

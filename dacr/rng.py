@@ -5,10 +5,15 @@ names are independent, and the order in which they are used does not matter. Tha
 resumed run equal to an undisturbed one. No global random state is ever used.
 """
 
+from __future__ import annotations
+
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def derive_seed(seed: int, *name: str | int) -> int:
@@ -19,6 +24,8 @@ def derive_seed(seed: int, *name: str | int) -> int:
 
 def torch_generator(seed: int, *name: str | int) -> torch.Generator:
     """A CPU generator, also on CUDA: both devices then see the same draws."""
+    import torch  # takes a second to load, and stages that only write tables need none of it
+
     return torch.Generator().manual_seed(derive_seed(seed, *name))
 
 

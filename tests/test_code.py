@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -476,3 +477,15 @@ def test_a_stage_that_loads_what_is_not_known_fails(project: Path) -> None:
     finally:
         stage.write_text(whole)
     run(project, "python", "-m", "stages.schedule")
+
+
+@pytest.mark.parametrize(
+    "command", ["code", "fetch npz", "build", "schedule", "split 01", "evaluate", "report"]
+)
+def test_a_stage_that_trains_nothing_does_not_load_torch(project: Path, command: str) -> None:
+    """It would take longer to load than such a stage takes to run."""
+    stage, *arguments = command.split()
+    told = run(project, "python", "-X", "importtime", "-m", f"stages.{stage}", *arguments)
+    loaded = set(re.findall(r"^import time: .*\| +(\S+)$", told, re.MULTILINE))
+    assert "dacr.config" in loaded
+    assert "torch" not in loaded

@@ -2,6 +2,8 @@
 
 import io
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,39 @@ def test_twice_the_same_bytes(tmp_path, monkeypatch, method, split):
     assert len(first) > 20
     assert first.keys() == second.keys()
     assert [name for name in first if first[name] != second[name]] == []
+
+
+@contextmanager
+def filling_new_memory(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> Iterator[None]:
+    """Whether deterministic mode fills every new tensor (NaN, largest integer), whoever asks."""
+    module = torch.utils.deterministic
+    before = module.fill_uninitialized_memory
+    module.fill_uninitialized_memory = wanted
+    with monkeypatch.context() as patch:
+        patch.setattr(torch._C, "_set_deterministic_fill_uninitialized_memory", lambda _: None)
+        yield
+        assert module.fill_uninitialized_memory == wanted
+        assert not wanted or torch.empty(3).isnan().all()
+    module.fill_uninitialized_memory = before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_filling_new_memory_changes_no_bit(tmp_path, monkeypatch, method):
+    """``make_deterministic`` turns it off: nothing may read memory that it did not write."""
+    params = tiny_params(f"method={method}", "split=ncd", "augmentation.name=crop_flip_jitter")
+    results = []
+    for wanted in (True, False):
+        folder = tmp_path / f"{wanted}"
+        folder.mkdir()
+        monkeypatch.setenv("DVC_ROOT", str(folder))
+        with filling_new_memory(monkeypatch, wanted):
+            run(folder, params)
+        results.append(outs(folder))
+    filled, free = results
+    weights = [name for name in filled if name.endswith(".safetensors")]
+    assert len(weights) > 8
+    assert filled.keys() == free.keys()
+    assert [name for name in filled if filled[name] != free[name]] == []
 
 
 def test_another_seed_gives_other_bytes(tmp_path, monkeypatch):
