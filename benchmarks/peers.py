@@ -232,7 +232,7 @@ class PictureFolder(torch.utils.data.Dataset[tuple[Tensor, int]]):
     def __init__(self, data: Data, params: Params) -> None:
         from torchvision import transforms
 
-        self.images, self.targets = data.images, data.labels.tolist()
+        self.images, self.targets = np.array(data.images), data.labels.tolist()  # in memory
         self.transform = transforms.Compose(
             [
                 transforms.RandomCrop(params.augmentation.input_size, padding=PADDING),
