@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_the_plan_on_a_device_is_readable(paper: Paper, store: Store) -> None:
     assert "PFLOP" in text
     assert "–" not in text
     words = " ".join(text.split())
-    assert "77 PFLOP, about 86 min on one A100, at an assumed rate" in words
+    assert "77.5 PFLOP, about 86 min on one A100, at an assumed rate" in words
     assert "of 40 GB of its memory per experiment" in words
     assert "GB of disk for the models." in words
     assert "earlier" not in words
@@ -201,13 +202,27 @@ def test_so_many_tasks_of_ray_fit_on_a_gpu(each: int) -> None:
     assert round(needs.gpus * 10_000) * each <= 10_000, "Ray counts in ten-thousandths"
 
 
-def test_jobs_per_gpu_is_at_least_one_and_for_ray(
-    paper: Paper, monkeypatch: pytest.MonkeyPatch
+def test_jobs_per_gpu_become_a_share_of_one(paper: Paper) -> None:
+    assert _needs(paper, Namespace(engine="ray", jobs_per_gpu=None)) == paper.ray
+    assert _needs(paper, Namespace(engine="ray", jobs_per_gpu=4)).gpus == 0.25
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--engine ray --jobs-per-gpu 0", "--jobs-per-gpu 0: at least one experiment on a GPU"),
+        ("--jobs-per-gpu 3", "--jobs-per-gpu is for --engine ray; here --jobs are spread over"),
+    ],
+)
+def test_wrong_jobs_per_gpu_are_one_line(
+    words: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _needs(paper, None) == paper.ray
-    assert _needs(paper, 4).gpus == 0.25
-    with pytest.raises(UserError, match="--jobs-per-gpu 0: at least one"):
-        _needs(paper, 0)
+    monkeypatch.setattr(sys, "argv", ["dacr", "paper", "run", "purity", *words.split()])
+    with pytest.raises(SystemExit):
+        main()
+    told = capsys.readouterr().err
+    assert told.startswith(f"dacr: {line}")
+    assert len(told.splitlines()) == 1
 
 
 def test_measured_rates_are_text_that_survives(tmp_path: Path) -> None:

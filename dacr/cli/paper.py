@@ -129,6 +129,7 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
 
     table = paper.table(arguments.table)
     chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
+    needs = _needs(paper, arguments)
     require_committed()
     revision = head()
     with only_sweep() as lock:
@@ -139,7 +140,7 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
         if not waiting:
             console.print(summary(planned, arguments.redo, arguments.jobs))
         else:
-            engine = _engine(paper, arguments, revision, lock)
+            engine = _engine(needs, arguments, revision, lock)
             console.print(summary(planned, arguments.redo, engine.jobs))
             console.print(f"What they say meanwhile is in {SCRATCH}/logs.")
             orders = [order_of(task) for task in waiting]
@@ -155,25 +156,27 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
         )
 
 
-def _engine(paper: Paper, arguments: argparse.Namespace, revision: str, lock: int) -> Engine:
+def _engine(needs: Needs, arguments: argparse.Namespace, revision: str, lock: int) -> Engine:
 
     project = Project(Path.cwd(), revision, cache_folder(), Path(SCRATCH).resolve())
     if arguments.engine == "ray":
         from dacr.experiments.ray_engine import RayEngine
 
-        return RayEngine(project, arguments.address, _needs(paper, arguments.jobs_per_gpu))
-    if arguments.jobs_per_gpu is not None:
-        raise UserError("--jobs-per-gpu is for --engine ray; here --jobs are spread over all GPUs")
+        return RayEngine(project, arguments.address, needs)
     return LocalEngine(project, arguments.jobs, lock)
 
 
-def _needs(paper: Paper, jobs_per_gpu: int | None) -> Needs:
+def _needs(paper: Paper, arguments: argparse.Namespace) -> Needs:
+    """What an experiment asks of Ray; wrong words are told before any work."""
 
-    if jobs_per_gpu is None:
+    each = arguments.jobs_per_gpu
+    if each is None:
         return paper.ray
-    if jobs_per_gpu < 1:
-        raise UserError(f"--jobs-per-gpu {jobs_per_gpu}: at least one experiment on a GPU")
-    return paper.ray.sharing(jobs_per_gpu)
+    if arguments.engine != "ray":
+        raise UserError("--jobs-per-gpu is for --engine ray; here --jobs are spread over all GPUs")
+    if each < 1:
+        raise UserError(f"--jobs-per-gpu {each}: at least one experiment on a GPU")
+    return paper.ray.sharing(each)
 
 
 def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:

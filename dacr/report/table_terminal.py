@@ -56,7 +56,7 @@ def show_plan(
             task.experiment.name,
             " ".join(f"{k}={v}" for k, v in task.experiment.overrides if k != THREADS),
             _state(task, task.experiment.name in waiting),
-            *([f"{task.work.flops / PETA:,.1f}"] if task.work else []),
+            *([_petaflop(task.work.flops)] if task.work else []),
             NOTHING if task.seconds is None else said.duration(task.seconds),
         ]
         for task in planned
@@ -96,6 +96,15 @@ def summary(
     return text + "."
 
 
+def _petaflop(flops: float) -> str:
+    number = flops / PETA
+    return f"{number:,.1f}" if number >= 1 else f"{number:.2g}"
+
+
+def _tenths(number: float) -> str:
+    return f"{number:.1f}" if number >= 0.05 else "less than 0.1"
+
+
 def _needs(works: Sequence[Work], seconds: float, device: Device) -> str:
     """The counted work: hours of one device, its memory, and disk."""
     flops = sum(own.flops for own in works)
@@ -103,9 +112,10 @@ def _needs(works: Sequence[Work], seconds: float, device: Device) -> str:
     room = f" of {device.memory:g}" if device.memory else ""
     disk = sum(own.disk for own in works) / GIGA
     return (
-        f"{flops / PETA:,.0f} PFLOP, about {said.duration(seconds)} on {device.words} "
+        f"{_petaflop(flops)} PFLOP, about {said.duration(seconds)} on {device.words} "
         f"(computed from passes of the extractors alone, whatever --jobs). Up to "
-        f"{memory:.1f}{room} GB of its memory per experiment, {disk:.1f} GB of disk for the models"
+        f"{_tenths(memory)}{room} GB of its memory per experiment, {_tenths(disk)} GB of disk for "
+        "the models"
     )
 
 
