@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from dacr.config import Mixture
 from dacr.learning.assignment import assign
-from dacr.learning.expansion import Start, k_means_seeds
+from dacr.learning.expansion import InitialMeans, k_means_seeds
 from dacr.methods.parts.departures import STARTS
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.mixture import VmfMixture
@@ -26,7 +26,7 @@ def seeds(unit: Tensor, mixture: Mixture, generator: Generator, inherited: Tenso
     return k_means_seeds(unit, mixture.components, generator)
 
 
-EVERY: dict[str, Start] = {**STARTS, "k_means_seeds": seeds}
+EVERY: dict[str, InitialMeans] = {**STARTS, "k_means_seeds": seeds}
 FROM_SAMPLES = ("random_sample", "k_means_seeds")
 
 
