@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -108,7 +109,7 @@ class _Silent(TrainingProgress):
 
 @contextmanager
 def _scratch(name: str) -> Iterator[Checkpoint]:
-    with Checkpoint(f"trial-{name}") as checkpoint, redirect_stdout(io.StringIO()):
+    with Checkpoint(f"trial-{os.getpid()}-{name}") as checkpoint, redirect_stdout(io.StringIO()):
         yield checkpoint
 
 
