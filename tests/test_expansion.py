@@ -280,7 +280,7 @@ def test_new_components_see_the_incoming_samples_of_their_class_and_its_inherite
         def __init__(self, setting, dim):
             super().__init__(setting, dim, Reading(start=start))
 
-    method = Parts(classifier=Watched).make(small_params("method=replay"), CPU)
+    method = Parts(classifier=Watched).make(small_params("method=replay", "~options.prior"), CPU)
     method.begin(small_session(1, [], [0, 1], []))
     assert [inherited for _, inherited in asked] == [None, None]
     before = method.classifier.head.components()

@@ -100,7 +100,12 @@ def test_every_representation_learns_with_every_classifier(
     second_stage = issubclass(classifier, BalancedLinear | GroupDistilled)
     options = ["+options.second_stage_epochs=1"] if second_stage else []
     params = small_params(
-        "method=replay", ROOM, "train.epochs=1", "memory.strategy=bilevel", *options
+        "method=replay",
+        "~options.prior",
+        ROOM,
+        "train.epochs=1",
+        "memory.strategy=bilevel",
+        *options,
     )
     parts = Parts(representation, classifier)
     for session in three_sessions():
@@ -151,7 +156,7 @@ def test_with_ours_is_the_hosts_representation_and_the_mixture_classifier(host: 
 
 def test_mixtures_on_a_plain_representation_get_the_teacher_that_they_need() -> None:
     """It is the network of the session before, in every session anew."""
-    method = Parts(Representation, Ours).make(small_params("method=replay"), CPU)
+    method = Parts(Representation, Ours).make(small_params("method=replay", "~options.prior"), CPU)
     for session in three_sessions():
         with torch.no_grad():
             before = method.features.eval()(whole_batch(session, method).images)
@@ -168,7 +173,9 @@ def test_mixtures_on_a_plain_representation_get_the_teacher_that_they_need() -> 
 
 @pytest.mark.parametrize("classifier", [Classifier, CosineWithMargin, BalancedLinear])
 def test_a_classifier_that_needs_no_teacher_gets_none(classifier: type[Classifier]) -> None:
-    method = Parts(Representation, classifier).make(small_params("method=replay"), CPU)
+    method = Parts(Representation, classifier).make(
+        small_params("method=replay", "~options.prior"), CPU
+    )
     for session in three_sessions():
         method.begin(session)
         assert method.representation.old is None
@@ -180,7 +187,9 @@ def test_the_teacher_of_logits_is_the_network_of_the_session_before(
     representation: type[Representation], classifier: type[Classifier]
 ) -> None:
     """Also on a representation that has grown by an extractor since."""
-    method = Parts(representation, classifier).make(small_params("method=replay", ROOM), CPU)
+    method = Parts(representation, classifier).make(
+        small_params("method=replay", "~options.prior", ROOM), CPU
+    )
     for session in three_sessions():
         batch = whole_batch(session, method)
         before = logits_of(method, batch)

@@ -166,7 +166,7 @@ def test_parts_that_no_method_joins_add_up_too(
     tmp_path: Path,
 ) -> None:
     second = ["+options.second_stage_epochs=1"] if classifier is GroupDistilled else []
-    options = "method=replay", f"augmentation.name={augmentation}", *second
+    options = "method=replay", "~options.prior", f"augmentation.name={augmentation}", *second
     compare(Parts(representation, classifier), tmp_path, *options)
 
 

@@ -1,4 +1,4 @@
-"""The priors P(y) and P(z|y) that L_inter and L_intra train with.
+"""The priors P(y) and P(z|y) that classifiers train with.
 
 The paper takes both uniform (Eq. 11), in training and at inference.
 """
@@ -8,6 +8,14 @@ from torch import Tensor
 
 from dacr.learning.session import Session
 from dacr.model.heads import MixtureHead
+
+
+def class_log_frequencies(rows: Tensor, n_classes: int) -> Tensor:
+    """The log of how many samples each class has, [C]: what logit adjustment adds in training.
+
+    A class without samples counts as one, so that it keeps a finite score.
+    """
+    return rows.bincount(minlength=n_classes).clamp(min=1).double().log().float()
 
 
 def uniform_log_prior(session: Session, head: MixtureHead) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from dacr.config import Section
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses, Phase, balanced
-from dacr.methods.parts.classifier import Classifier
+from dacr.methods.parts.classifier import Classifier, PriorOptions
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
@@ -87,7 +87,7 @@ class Expandable(Representation):
         return (frozen + times) * scale.images
 
 
-class SecondStageOptions(Section):
+class SecondStageOptions(PriorOptions):
     second_stage_epochs: int = Field(default=30, ge=0)
     second_stage_lr: float = Field(default=0.1, gt=0)
     second_stage_milestones: tuple[int, ...] = (15,)
@@ -104,7 +104,7 @@ class BalancedLinear(Classifier):
     def new_head(self, dim: int) -> LinearHead:
         return LinearHead(dim, 0, self.setting.generator("head", 0), bias=False)
 
-    def begin(self, session: Session, representation: Representation) -> None:
+    def make_room(self, session: Session, representation: Representation) -> None:
         self.head = self.fresh_head(session, representation, "head")
 
     def fresh_head(

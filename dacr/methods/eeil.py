@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from dacr.config import Section
 from dacr.learning.losses import knowledge_distillation
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses, Phase, balanced
-from dacr.methods.parts.classifier import DistilledClassifier
+from dacr.methods.parts.classifier import DistilledClassifier, PriorOptions
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
@@ -26,7 +24,7 @@ from dacr.methods.parts.setting import Setting
 from dacr.model.super_feature import Features
 
 
-class EeilOptions(Section):
+class EeilOptions(PriorOptions):
     temperature: float = Field(default=2.0, gt=0)
     distillation: float = Field(default=1.0, ge=0)
     """Temperature and weight of the distillation."""
@@ -54,7 +52,7 @@ class GroupDistilled(DistilledClassifier):
         """The cross-distilled loss; the teacher is the old network, or that of the first stage."""
         options = self.setting.options
         logits = self.head(features.feature)
-        losses = {"cross_entropy": F.cross_entropy(logits, batch.labels)}
+        losses = {"cross_entropy": self.cross_entropy(logits, batch.labels)}
         if self.old_logits is not None:
             losses["distillation"] = options.distillation * grouped_distillation(
                 logits, self.old_logits(batch), self.group_sizes, options.temperature
@@ -69,6 +67,7 @@ class GroupDistilled(DistilledClassifier):
         if not session.n_old or not options.second_stage_epochs:
             return
         self.remember_network(session, representation)
+        self.log_prior = None  # balanced data have a uniform one
         yield replace(
             first,
             name="second stage",

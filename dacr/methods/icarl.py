@@ -13,18 +13,17 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from dacr.config import Section
 from dacr.errors import UserError
 from dacr.learning.losses import knowledge_distillation
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
-from dacr.methods.parts.classifier import DistilledClassifier
+from dacr.methods.parts.classifier import DistilledClassifier, PriorOptions
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.setting import Setting
 from dacr.model.super_feature import Features
 
 
-class ICarlOptions(Section):
+class ICarlOptions(PriorOptions):
     form: Literal["cross_entropy", "binary"] = "cross_entropy"
     """Cross-entropy and distillation as two terms, or the original's one binary cross-entropy.
 
@@ -50,6 +49,11 @@ class NearestMean(DistilledClassifier):
                 f"{params.method} classifies by exemplars, so memory.size must be at least "
                 f"{params.data.classes}, one for each class (it is {params.memory.size})"
             )
+        if setting.options.form == "binary" and setting.options.prior == "empirical":
+            raise UserError(
+                "options.prior=empirical is a prior of a softmax, which options.form=binary does "
+                "not have; take one of them back"
+            )
         self.register_buffer("exemplar_means", torch.zeros(0, dim))
 
     def losses(self, features: Features, batch: Batch) -> Losses:
@@ -60,7 +64,7 @@ class NearestMean(DistilledClassifier):
             targets = binary_targets(batch.labels, old_logits, logits.shape[1])
             loss = F.binary_cross_entropy_with_logits(logits, targets)
             return {"binary_cross_entropy": loss}
-        losses = {"cross_entropy": F.cross_entropy(logits, batch.labels)}
+        losses = {"cross_entropy": self.cross_entropy(logits, batch.labels)}
         if old_logits is not None:
             losses["distillation"] = options.distillation * knowledge_distillation(
                 logits, old_logits, options.temperature

@@ -16,7 +16,7 @@ from dacr.config import Section
 from dacr.learning.losses import less_forget, margin_ranking
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
-from dacr.methods.parts.classifier import Classifier
+from dacr.methods.parts.classifier import Classifier, PriorOptions
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
@@ -54,7 +54,9 @@ class LessForget(Representation):
         return super().teachers(scale, wanted=True)
 
 
-class MarginOptions(Section):
+class MarginOptions(PriorOptions):
+    scale: float = Field(default=1.0, gt=0)
+    """Where the learnable scale σ of the cosines starts."""
     margin: float = Field(default=0.5, ge=0)
     margin_weight: float = Field(default=1.0, ge=0)
     nearest: int = Field(default=2, ge=1)
@@ -68,7 +70,7 @@ class CosineWithMargin(Classifier):
     n_old = 0
 
     def new_head(self, dim: int) -> CosineHead:
-        return CosineHead(dim, 0, self.setting.generator("head", 0))
+        return CosineHead(dim, 0, self.setting.generator("head", 0), self.setting.options.scale)
 
     def begin(self, session: Session, representation: Representation) -> None:
         """Imprint the new classes; the embeddings of old classes without new data stay put."""

@@ -6,15 +6,16 @@ This one is linear over all seen classes and trained by cross-entropy. Others ov
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dacr.config import Section
+from dacr.learning.prior import class_log_frequencies
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses, Phase
-from dacr.methods.parts.representation import NoOptions, Representation
+from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
 from dacr.methods.parts.setting import Setting, Teacher, frozen_copy
 from dacr.model.heads import Head, LinearHead
@@ -32,16 +33,27 @@ class Answer(NamedTuple):
     """The component inside the class; 0 for a classifier with one prototype per class."""
 
 
+class PriorOptions(Section):
+    prior: Literal["uniform", "empirical"] = "uniform"
+    """P(y) in the softmax of training; empirical: the class frequencies of D̃_t (logit adjustment).
+
+    Asked with a uniform prior, a classifier that was trained with the frequencies of its data does
+    not prefer the classes that had more of them.
+    """
+
+
 class Classifier(nn.Module):
     """A linear head that grows by the new classes of every session."""
 
-    Options: ClassVar[type[Section]] = NoOptions
+    Options: ClassVar[type[Section]] = PriorOptions
     """Hyper-parameters of its own, in the section ``options`` of ``params.yaml``."""
     last_relu: ClassVar[bool] = True
     """Cosine and vMF heads need features on the whole sphere, so they remove the last ReLU."""
     needs_old_features: ClassVar[bool] = False
     """Whether ``losses`` asks for the features of the model of session t−1."""
     head: Head
+    log_prior: Tensor | None = None
+    """log P(y) up to a constant, [n_seen], where it is not uniform."""
 
     def __init__(self, setting: Setting, dim: int) -> None:
         super().__init__()
@@ -54,7 +66,13 @@ class Classifier(nn.Module):
     # -- learning ---------------------------------------------------------------------------
 
     def begin(self, session: Session, representation: Representation) -> None:
-        """Make room for the new classes."""
+        """Make room for the new classes, and look how frequent each class is."""
+        self.make_room(session, representation)
+        if self.setting.options.prior == "empirical":
+            frequencies = class_log_frequencies(session.data.labels, session.n_seen)
+            self.log_prior = frequencies.to(self.setting.device)
+
+    def make_room(self, session: Session, representation: Representation) -> None:
         self.head.grow(len(session.new), self.setting.generator("head", session))
 
     def start_epoch(self, session: Session, representation: Representation, epoch: int) -> None:
@@ -62,7 +80,11 @@ class Classifier(nn.Module):
 
     def losses(self, features: Features, batch: Batch) -> Losses:
         """The weighted terms of the loss on a batch; each is a curve of the report."""
-        return {"cross_entropy": F.cross_entropy(self.head(features.feature), batch.labels)}
+        return {"cross_entropy": self.cross_entropy(self.head(features.feature), batch.labels)}
+
+    def cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """−log P(y|x), where the logits stand for log P(x|y) and the prior is that of training."""
+        return F.cross_entropy(logits if self.log_prior is None else logits + self.log_prior, rows)
 
     def second_stage(
         self, session: Session, representation: Representation, first: Phase

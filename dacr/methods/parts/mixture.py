@@ -25,7 +25,7 @@ from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
 from dacr.methods.parts.classifier import Classifier
 from dacr.methods.parts.reading import Reading
-from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.representation import NoOptions, Representation
 from dacr.methods.parts.scale import Scale
 from dacr.methods.parts.setting import Setting, frozen_copy
 from dacr.model.heads import MixtureHead
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 class VmfMixture(Classifier):
     """A mixture per class: p(ṽ|y) = Σ_k P(z=k|y) C_d(κ) exp(κ μ̃_{y,k}ᵀ ṽ) (Eq. 2)."""
 
+    Options = NoOptions
     last_relu = False
     needs_old_features = True
     head: MixtureHead
