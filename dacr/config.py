@@ -56,6 +56,7 @@ class Facts(Section):
     ncd_new_classes: list[int] = Field(min_length=1)
     domain_order: Literal["listed", "shuffled"]
     lambda_base: float = Field(ge=0)
+    lambda_epochs: float = Field(ge=0)
 
 
 class Link(Section):
@@ -147,6 +148,10 @@ class Reduction(Section):
     delta: float = Field(ge=0)
     distance: Literal["euclidean", "cosine", "angle"]
     merged_mean: Literal["features", "learned"]
+    every_group: bool
+    """Whether components that were not merged get the mean of their features, too (Eq. 4)."""
+    drop_inherited: bool
+    """Whether an inherited component is dropped when no exemplar of it is left."""
 
 
 class Memory(Section):
@@ -170,6 +175,8 @@ class Params(Section):
     benchmark: str
     split: str
     method: str
+    reading: str
+    """How "ours" reads the paper; no stage asks for the name."""
     options: dict[str, Any]
     data: Data
     facts: Facts

@@ -31,13 +31,20 @@ def reduce_mixtures(
     delta: float,
     distance: str = "euclidean",
     merged_mean: MergedMean = mean_of_features,
+    inherited: Sequence[int] = (),
 ) -> Reduced:
-    """The reduction at δ; by default as printed."""
-    section = config.Reduction.model_validate(
-        {"enabled": True, "delta": delta, "distance": distance, "merged_mean": "features"}
+    """The reduction at δ; the ``inherited`` components are never dropped, if they are given."""
+    section = config.Reduction(
+        enabled=True,
+        delta=delta,
+        distance=distance,  # type: ignore[arg-type]
+        merged_mean="features",
+        every_group=False,
+        drop_inherited=not inherited,
     )
+    older = inherited or [0] * len(means)
     return library.reduce_mixtures(
-        means, features, rows, assigned, reduced_rows, section, merged_mean
+        means, features, rows, assigned, older, reduced_rows, section, merged_mean
     )
 
 
@@ -308,3 +315,63 @@ def test_a_merged_mean_of_learned_means_by_hand() -> None:
         13.9, abs=0.1
     )
     assert centre.merges == learned.merges
+
+
+# -- inherited components without samples -------------------------------------------------------
+
+
+def test_inherited_components_without_samples_stay_and_new_ones_go() -> None:
+    means = [angle_means(0, 90, 180, 270)]
+    features = angle_means(1, 2)  # all samples belong to the first
+    rows, assigned = torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long)
+    reduced = reduce_mixtures(means, features, rows, assigned, [0], delta=0.3, inherited=[2])
+    assert reduced.relabelling[0].tolist() == [0, 1, -1, -1]
+    torch.testing.assert_close(reduced.means[0], means[0][:2])
+
+
+@pytest.mark.parametrize("merged_mean", [mean_of_features, learned_mean])
+def test_an_inherited_component_without_samples_has_no_weight_in_a_merge(
+    merged_mean: MergedMean,
+) -> None:
+    means = [angle_means(0, 20, 90)]
+    features = angle_means(0, 0)
+    rows, assigned = torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long)
+    reduced = reduce_mixtures(
+        means, features, rows, assigned, [0], delta=0.5, merged_mean=merged_mean, inherited=[3]
+    )
+    assert reduced.relabelling[0].tolist() == [0, 0, 1]
+    torch.testing.assert_close(reduced.means[0], angle_means(0, 90))
+
+
+@pytest.mark.parametrize("merged_mean", [mean_of_features, learned_mean])
+def test_two_inherited_components_without_samples_meet_in_the_middle(
+    merged_mean: MergedMean,
+) -> None:
+    means = [angle_means(0, 20, 90)]
+    features = angle_means(90)
+    rows, assigned = torch.tensor([0]), torch.tensor([2])
+    reduced = reduce_mixtures(
+        means, features, rows, assigned, [0], delta=0.5, merged_mean=merged_mean, inherited=[3]
+    )
+    torch.testing.assert_close(reduced.means[0], angle_means(10, 90))
+
+
+# -- every group gets a mean of features --------------------------------------------------------
+
+
+def test_the_mean_of_every_group_is_that_of_its_normalised_features() -> None:
+    means, features, rows, assigned = problem([3, 5], samples=7)
+    found = library.group_means(means, features, rows, assigned)
+    for row, own_means in enumerate(means):
+        for k, mean in enumerate(own_means):
+            own = [
+                features[i] / features[i].norm()
+                for i in range(len(rows))
+                if rows[i] == row and assigned[i] == k
+            ]
+            expected = mean
+            if own:
+                total = sum(own, torch.zeros(4, dtype=torch.float64))
+                expected = total / total.norm()
+            torch.testing.assert_close(found[row][k], expected)
+    assert any(not (assigned[rows == row] == k).any() for row in (0, 1) for k in range(3))

@@ -147,7 +147,10 @@ def cluster_components(
             )
     assigned = assign_to(means, unit, rows)
 
-    def unused(total: Tensor, unit_means: Tensor, support: Tensor) -> Tensor:
+    def unused(total: Tensor, unit_means: Tensor, weights: Tensor) -> Tensor:
         return unit_means[0]  # only the assignments are asked for
 
-    return reduce_mixtures(means, unit, rows, assigned, classes, reduction, unused).assigned
+    none_inherited = [0] * len(means)
+    return reduce_mixtures(
+        means, unit, rows, assigned, none_inherited, classes, reduction, unused
+    ).assigned

@@ -18,7 +18,9 @@ from dacr.config import Reduction
 
 MergedMean = Callable[[Tensor, Tensor, Tensor], Tensor]
 """The mean of merged components, from the sum [d] of their features, their own unit means [k, d]
-and the numbers [k] of their samples; all float64."""
+and their weights [k], the numbers of their samples; all float64."""
+
+_NO_WEIGHT = 1e-9
 
 # The merging loop takes thousands of tiny steps, where NumPy is several times faster than torch.
 Vector = NDArray[np.float64]
@@ -113,16 +115,24 @@ def _reduce_class(
     means: Tensor,
     features: Tensor,
     assigned: Tensor,
+    inherited: int,
     reduction: Reduction,
     merged_mean: MergedMean,
 ) -> tuple[Tensor, Tensor, Tensor, list[Merge]]:
-    """Means, relabelling, assignments and merges of one class, from its own samples alone."""
+    """Means, relabelling, assignments and merges of one class, from its own samples alone.
+
+    The first ``inherited`` components are older than the session.
+    """
     unit = F.normalize(features.double().cpu(), dim=1)
     unit_means = F.normalize(means.double().cpu(), dim=1)
     assigned = assigned.cpu()
     totals, support = component_sums(unit, assigned, len(means))
     # Components without samples go; the first stays where a class has no sample at all.
-    kept = support.nonzero().squeeze(1).tolist() or [0]
+    always = 0 if reduction.drop_inherited else inherited
+    kept = [k for k in range(len(means)) if support[k] or k < always] or [0]
+    # One without samples stands for its mean, of no weight beside samples.
+    weights = torch.where(support > 0, support.to(unit), _NO_WEIGHT)
+    totals = torch.where(support.unsqueeze(1) > 0, totals, _NO_WEIGHT * unit_means)
     singles = [_Cluster([k], totals[k].numpy(), int(support[k])) for k in kept]
     clusters, merges = _merge_closest(row, unit_means[kept].numpy(), singles, reduction)
     relabelling = torch.full((len(means),), -1)
@@ -134,7 +144,7 @@ def _reduce_class(
             reduced[new] = means[own[0]]  # Not merged: keeps what SGD learned.
         else:
             total = torch.from_numpy(cluster.total)
-            reduced[new] = merged_mean(total, unit_means[own], support[own]).to(means)
+            reduced[new] = merged_mean(total, unit_means[own], weights[own]).to(means)
     return reduced, relabelling, relabelling[assigned], merges
 
 
@@ -144,6 +154,7 @@ def reduce_mixtures(
     features: Tensor,
     rows: Tensor,
     assigned: Tensor,
+    inherited: Sequence[int],
     reduced_rows: Collection[int],
     reduction: Reduction,
     merged_mean: MergedMean,
@@ -151,7 +162,8 @@ def reduce_mixtures(
     """Drop components without samples, then merge those closer than δ.
 
     ``means`` are the raw means of each class ([K_c, d]); ``features``, ``rows`` and ``assigned``
-    describe D_t ∪ M_t. Classes outside ``reduced_rows`` (C_t) stay as they are. While pairs are
+    describe D_t ∪ M_t; the first ``inherited[c]`` components of a class are older than session t.
+    Classes outside ``reduced_rows`` (C_t) stay as they are. While pairs are
     merged, a cluster is where the mean of its features is (Eq. 4); ``merged_mean`` says which mean
     the merged component keeps.
     """
@@ -162,8 +174,27 @@ def reduce_mixtures(
     for row in sorted(reduced_rows):
         own = (rows == row).nonzero().squeeze(1)
         new_means[row], relabelling[row], reassigned, class_merges = _reduce_class(
-            row, means[row], features[own], assigned[own], reduction, merged_mean
+            row, means[row], features[own], assigned[own], inherited[row], reduction, merged_mean
         )
         new_assigned[own] = reassigned.to(new_assigned)
         merges += class_merges
     return Reduced(new_means, relabelling, new_assigned, merges)
+
+
+@torch.no_grad()
+def group_means(
+    means: Sequence[Tensor], features: Tensor, rows: Tensor, assigned: Tensor
+) -> list[Tensor]:
+    """Every component at the direction of the mean of its normalised features (Eq. 4).
+
+    "We group the vMF components and re-represent each group by a new single vMF density": single
+    components are groups, too. One without samples keeps its mean.
+    """
+    unit = F.normalize(features.double(), dim=1)
+    estimated = []
+    for row, own_means in enumerate(means):
+        own = (rows == row).nonzero().squeeze(1)
+        totals, support = component_sums(unit[own], assigned[own], len(own_means))
+        centres = F.normalize(totals, dim=1).to(own_means)
+        estimated.append(torch.where((support > 0).unsqueeze(1), centres, own_means))
+    return estimated

@@ -79,13 +79,13 @@ def empirical(session: Session, head: MixtureHead) -> Tensor:
     )
 
 
-def learned_mean(total: Tensor, unit_means: Tensor, support: Tensor) -> Tensor:
+def learned_mean(total: Tensor, unit_means: Tensor, weights: Tensor) -> Tensor:
     """A merged mean is that of the learned means, weighted by their samples.
 
     Reason: SGD moves means off the centre of their samples, away from other classes. A merged mean
     that returns to the centre (Eq. 4) meets unmerged ones that did not.
     """
-    return F.normalize(support.to(unit_means) @ unit_means, dim=0)
+    return F.normalize(weights @ unit_means, dim=0)
 
 
 def mixture_posterior(head: MixtureHead, logits: Tensor) -> Tensor:

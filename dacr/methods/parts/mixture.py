@@ -124,18 +124,23 @@ class VmfMixture(Classifier):
 
     def consolidate(self, session: Session, features: Tensor) -> Reduced | None:
         """Merge components of the incoming classes that are closer than δ."""
-        from dacr.learning.reduction import reduce_mixtures
+        from dacr.learning.reduction import group_means, reduce_mixtures
 
+        rows, reduction = session.data.labels.to(features.device), self.setting.params.reduction
         reduced = reduce_mixtures(
             self.head.components(),
             features,
-            session.data.labels.to(features.device),
+            rows,
             self.expectation(session, features),
+            self.head.inherited.tolist(),
             session.incoming.tolist(),
-            self.setting.params.reduction,
+            reduction,
             self.reading.merged_mean,
         )
-        self.head.set_components(reduced.means)
+        means = reduced.means
+        if reduction.every_group:
+            means = group_means(means, features, rows, reduced.assigned)
+        self.head.set_components(means)
         return reduced
 
     def memory_components(self, session: Session, features: Tensor) -> Tensor:

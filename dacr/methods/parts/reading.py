@@ -19,7 +19,7 @@ def closest_component(head: MixtureHead, logits: Tensor) -> Tensor:
     return logits.amax(-1)
 
 
-def mean_of_features(total: Tensor, unit_means: Tensor, support: Tensor) -> Tensor:
+def mean_of_features(total: Tensor, unit_means: Tensor, weights: Tensor) -> Tensor:
     """The direction of the mean of all normalised features of the merged components (Eq. 4)."""
     mean: Tensor = total / total.norm()
     return mean
