@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from dacr.errors import UserError
 
@@ -39,14 +39,26 @@ class Data(Section):
     image_size: int = Field(ge=8, le=512)
     paper: dict[str, int] | None = None
     """The paper's own counts, to stand beside ours."""
-    per_pair: int | None = Field(default=None, ge=1)
+    per_pair: PositiveInt | dict[str, PositiveInt] | None = None
+    """At most so many training images of each class-domain pair; by domain: of pairs with it."""
     validation: float = Field(default=0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
-    def _names_match_count(self) -> Self:
+    def _names_match(self) -> Self:
         if self.class_names is not None and len(self.class_names) != self.classes:
             raise ValueError(f"has {len(self.class_names)} class_names for {self.classes} classes")
+        limited = self.per_pair if isinstance(self.per_pair, dict) else {}
+        if unknown := sorted(limited.keys() - set(self.domains)):
+            raise ValueError(
+                f"limits per_pair of {', '.join(unknown)}, but its domains are "
+                f"{', '.join(self.domains)}"
+            )
         return self
+
+    def pair_limit(self, domain: str) -> int | None:
+        """At most so many training images of each pair with this domain."""
+        own = self.per_pair
+        return own.get(domain) if isinstance(own, dict) else own
 
 
 class Facts(Section):

@@ -17,7 +17,9 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import ValidationError
 
+from dacr.config import Data
 from dacr.data.benchmark import Benchmark, check_pixels
 from dacr.data.building import build_benchmark, names_of_classes
 from dacr.data.contact_sheet import CELL, EMPTY, GAP, LINE, contact_sheet
@@ -27,6 +29,7 @@ from dacr.data.sources.base import Part, Sample, Source
 from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
 from dacr.rng import numpy_generator
+from tests.learning import small_params
 
 CLASSES, DOMAINS = ["cat", "dog", "owl"], ["photo", "sketch"]
 HERE = Path()
@@ -314,23 +317,47 @@ def per_pair_counts(benchmark: Benchmark, part: Part) -> set[int]:
 def test_per_pair_keeps_so_many_training_images_and_all_test_images(tmp_path: Path) -> None:
     samples = make_samples()
     whole = build(samples, tmp_path / "0")
-    five = build(samples, tmp_path / "5", per_pair=5)
-    three = build(samples, tmp_path / "3", per_pair=3)
+    five = build(samples, tmp_path / "5", limit=lambda _: 5)
+    three = build(samples, tmp_path / "3", limit=lambda _: 3)
     assert per_pair_counts(five, "train") == {5}
     assert per_pair_counts(three, "train") == {3}
     assert chosen(three, "train") < chosen(five, "train") < chosen(whole, "train")
     assert chosen(three, "test") == chosen(five, "test") == chosen(whole, "test")
-    assert chosen(build(samples, tmp_path / "99", per_pair=99), "train") == chosen(whole, "train")
+    assert chosen(build(samples, tmp_path / "99", limit=lambda _: 99), "train") == chosen(
+        whole, "train"
+    )
     by_name = {(DOMAINS.index(s.domain), s.source_id): s.image for s in samples}
     names = zip(five.index["domain"], five.index["source_id"], strict=True)
     assert np.array_equal(five.images, np.stack([by_name[name] for name in names]))
 
 
+def test_one_domain_alone_is_limited(tmp_path: Path) -> None:
+    samples = make_samples()
+    whole = build(samples, tmp_path / "0")
+    first, other = DOMAINS[0], DOMAINS[1]
+    few = build(samples, tmp_path / "few", limit={first: 3}.get)
+    every = build(samples, tmp_path / "3", limit=lambda _: 3)
+    for domain, like in ((0, every), (1, whole)):
+        assert {own for own in chosen(few, "train") if own[0] == domain} == {
+            own for own in chosen(like, "train") if own[0] == domain
+        }
+    assert first != other
+    assert chosen(few, "test") == chosen(whole, "test")
+
+
+def test_a_limit_of_an_unknown_domain_is_one_line() -> None:
+    data = small_params().data.model_dump()
+    with pytest.raises(ValidationError, match="limits per_pair of oil, but its domains are hand"):
+        Data.model_validate(data | {"per_pair": {"oil": 3}})
+    limited = Data.model_validate(data | {"per_pair": {"street": 3}})
+    assert [limited.pair_limit(name) for name in ("street", "blended")] == [3, None]
+
+
 def test_the_choice_depends_on_the_seed_and_not_on_the_order(tmp_path: Path) -> None:
     samples = make_samples()
-    first = chosen(build(samples, tmp_path / "a", per_pair=5, seed=1), "train")
-    assert chosen(build(samples[::-1], tmp_path / "b", per_pair=5, seed=1), "train") == first
-    assert chosen(build(samples, tmp_path / "c", per_pair=5, seed=2), "train") != first
+    first = chosen(build(samples, tmp_path / "a", limit=lambda _: 5, seed=1), "train")
+    assert chosen(build(samples[::-1], tmp_path / "b", limit=lambda _: 5, seed=1), "train") == first
+    assert chosen(build(samples, tmp_path / "c", limit=lambda _: 5, seed=2), "train") != first
 
 
 def test_validation_images_come_from_the_training_part_alone(tmp_path: Path) -> None:
@@ -341,7 +368,7 @@ def test_validation_images_come_from_the_training_part_alone(tmp_path: Path) -> 
     assert per_pair_counts(tuning, "train") == {7}
     assert not chosen(tuning, "test") & chosen(tuning, "train")
     assert chosen(tuning, "test") | chosen(tuning, "train") == chosen(whole, "train")
-    both = build(samples, tmp_path / "vp", validation=0.3, per_pair=4)
+    both = build(samples, tmp_path / "vp", validation=0.3, limit=lambda _: 4)
     assert chosen(both, "test") == chosen(tuning, "test")
     assert chosen(both, "train") < chosen(tuning, "train")
     assert per_pair_counts(both, "train") == {4}
@@ -519,7 +546,7 @@ def test_outside_a_terminal_a_build_tells_now_and_then_how_far_it_is(
 ) -> None:
     ticks = iter(range(0, 10_000, 6))
     monkeypatch.setattr("dacr.runtime.progress.time.monotonic", lambda: next(ticks))
-    build(make_samples(train=30, test=0), tmp_path, workers=1, per_pair=20)
+    build(make_samples(train=30, test=0), tmp_path, workers=1, limit=lambda _: 20)
     told = capsys.readouterr().out.splitlines()
     assert [line.split(" images")[0] for line in told] == [
         f"build toy: {done} of 120" for done in (32, 64, 96, 120)

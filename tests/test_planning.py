@@ -99,8 +99,11 @@ def test_without_a_device_the_plan_says_how_to_ask(paper: Paper, store: Store) -
     )
 
 
-def test_images_are_those_of_an_earlier_experiment(paper: Paper, store: Store) -> None:
-    """The embedded benchmark has no published counts."""
+def test_images_are_those_of_an_earlier_experiment(
+    paper: Paper, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded benchmark has no published counts, and here it is not built."""
+    monkeypatch.setattr("dacr.experiments.work.BENCHMARK", tmp_path)
     waiting = planned(paper, MINI, store, "replay")
     device = device_called("a100", paper)
     with pytest.raises(UserError, match=f"^nobody knows how many images {MINI} has; `dvc exp run"):

@@ -15,7 +15,7 @@ import pandas as pd
 from dacr.config import Data
 from dacr.data.benchmark import COLUMNS, IMAGES, INDEX, SUMMARY, count, pixels_hash
 from dacr.data.packing import Packed, packed
-from dacr.data.restriction import restricted
+from dacr.data.restriction import Limit, restricted
 from dacr.data.sources import get_source
 from dacr.data.sources.base import Sample, Source
 from dacr.errors import UserError
@@ -39,7 +39,7 @@ def build(data: Data, seed: int, raw: Path, out: Path) -> list[str]:
         image_size=data.image_size,
         out=out,
         paper=data.paper,
-        per_pair=data.per_pair,
+        limit=None if data.per_pair is None else data.pair_limit,
         validation=data.validation,
         seed=seed,
     )
@@ -82,7 +82,7 @@ def build_benchmark(
     out: Path,
     paper: Mapping[str, Any] | None = None,
     workers: int | None = None,
-    per_pair: int | None = None,
+    limit: Limit | None = None,
     validation: float = 0.0,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def build_benchmark(
     """
     out.mkdir(parents=True, exist_ok=True)
     (out / SUMMARY).unlink(missing_ok=True)
-    samples, total = restricted(lambda: _read(sources, classes), per_pair, validation, seed)
+    samples, total = restricted(lambda: _read(sources, classes), limit, validation, seed)
     chunks = packed(_checked(samples, classes, domains), image_size, workers)
     progress = AmountProgress(f"build {name}", total or _size(sources), IN_IMAGES)
     try:

@@ -139,8 +139,8 @@ def _restricted(images: Images, data: Data) -> Images:
         if data.validation:
             test[pair] = max(1, round(number * data.validation))
             train[pair] = number - test[pair]
-        if data.per_pair is not None:
-            train[pair] = min(train[pair], data.per_pair)
+        if (most := data.pair_limit(data.domains[pair[1]])) is not None:
+            train[pair] = min(train[pair], most)
     return Images(train, test)
 
 

@@ -58,8 +58,14 @@ def _images(data: dict[str, Any]) -> str:
 
 
 def _part(setting: dict[str, Any]) -> str:
-    own = setting["per_pair"]
-    limited = f"{own} training images per pair" if own else "all training images"
+    match setting["per_pair"]:
+        case None:
+            limited = "all training images"
+        case dict() as by_domain:
+            few = ", ".join(f"{most:,} per class of {name}" for name, most in by_domain.items())
+            limited = f"all training images, but {few}"
+        case most:
+            limited = f"{most} training images per pair"
     return limited + (", evaluated on held-out ones" if setting["validation"] else "")
 
 
