@@ -69,6 +69,12 @@ class Facts(Section):
     domain_order: Literal["listed", "shuffled"]
     lambda_base: float = Field(ge=0)
     lambda_epochs: float = Field(ge=0)
+    warmup_epochs: int = Field(ge=0)
+    second_stage_epochs: int = Field(ge=0)
+    second_stage_temperature: float = Field(gt=0)
+    """These three are DER's; the epochs make up for balanced sets of few batches."""
+    fine_tune_epochs: int = Field(ge=0)
+    """The second stage of UCIR and GeoDL."""
 
 
 class Link(Section):

@@ -23,6 +23,8 @@ SMALL = (
     "augmentation.input_size=8",
     "mixture.components=3",
     "memory.size=8",
+    "facts.second_stage_epochs=2",
+    "facts.fine_tune_epochs=2",
 )
 
 

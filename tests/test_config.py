@@ -59,7 +59,7 @@ def test_every_method_composes_and_its_options_are_its_own(composed, method):
     from dacr.methods import parts_of
 
     params = load_params(composed(f"method={method}"))
-    options = parts_of(method).options(params)
+    options = parts_of(params.method).options(params)
     assert options.model_dump(by_alias=True, mode="json") == params.options, (
         "the YAML names every option"
     )

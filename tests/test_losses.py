@@ -287,39 +287,34 @@ def test_less_forget() -> None:
 
 @pytest.mark.parametrize("n_old", [2, 3, 4])
 def test_margin_ranking(n_old: int) -> None:
-    """Against the two nearest of four, three … new classes, of exemplars alone."""
+    """Against the two nearest of four, three … new classes, of all samples of old ones."""
     cosines = 0.5 * randn(5, 6, seed=61)
-    rows = torch.tensor([0, 1, 5, 0, 1])
-    is_memory = torch.tensor([True, True, False, False, True])
+    rows = torch.tensor([0, 1, 5, 3, 1])
 
     def slow(leaves: list[Tensor]) -> Tensor:
         terms = []
-        for scores, y, old in zip(leaves[0], rows.tolist(), is_memory.tolist(), strict=True):
-            if old:
+        for scores, y in zip(leaves[0], rows.tolist(), strict=True):
+            if y < n_old:
                 hardest = sorted(scores[n_old:], key=lambda s: -float(s.detach()))[:2]
                 terms += [torch.relu(0.5 - scores[y] + h) for h in hardest]
         return torch.stack(terms).sum() / len(terms)
 
-    same_value_and_gradients(
-        lambda leaves: margin_ranking(leaves[0], rows, is_memory, n_old), slow, cosines
-    )
+    same_value_and_gradients(lambda leaves: margin_ranking(leaves[0], rows, n_old), slow, cosines)
 
 
 def test_margin_ranking_with_one_new_class_uses_that_one() -> None:
     cosines = torch.tensor([[0.6, 0.1, 0.4]])
-    loss = margin_ranking(cosines, torch.tensor([0]), torch.tensor([True]), n_old=2)
+    loss = margin_ranking(cosines, torch.tensor([0]), n_old=2)
     torch.testing.assert_close(loss, torch.tensor(0.3))
 
 
-def test_margin_ranking_without_new_classes_or_exemplars_is_zero() -> None:
+def test_margin_ranking_without_new_classes_or_samples_of_old_ones_is_zero() -> None:
     cosines = randn(4, 3, seed=62).requires_grad_()
-    rows = torch.tensor([0, 1, 2, 0])
-    everyone, nobody = torch.ones(4, dtype=torch.bool), torch.zeros(4, dtype=torch.bool)
-    without_new = margin_ranking(cosines, rows, everyone, n_old=3)
-    without_memory = margin_ranking(cosines, rows, nobody, n_old=1)
+    without_new = margin_ranking(cosines, torch.tensor([0, 1, 2, 0]), n_old=3)
+    without_old = margin_ranking(cosines, torch.tensor([1, 1, 2, 2]), n_old=1)
     assert without_new == 0
-    assert without_memory == 0
-    (without_new + without_memory).backward()
+    assert without_old == 0
+    (without_new + without_old).backward()
     assert cosines.grad is not None
     assert not cosines.grad.any()
 
@@ -360,7 +355,7 @@ def test_every_loss_of_an_empty_batch_is_zero() -> None:
         inter_class_loss(flat, nothing),
         intra_class_loss(logits, nothing, nothing),
         less_forget(FEATURES[:0], FEATURES[:0]),
-        margin_ranking(flat, nothing, nothing.bool(), n_old=2),
+        margin_ranking(flat, nothing, n_old=2),
         knowledge_distillation(flat, flat[:, :2], 2.0),
     ]
     assert [loss.item() for loss in losses] == [0.0] * len(losses)

@@ -1,8 +1,10 @@
 """Exemplar selection: quotas, balance, herding by its definition, and components by clustering."""
 
 import math
+from pathlib import Path
 from typing import get_args
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,7 @@ from dacr.config import Memory
 from dacr.learning import memory
 from dacr.learning.memory import component_quotas, herding, select_memory
 from tests.learning import small_params
+from tests.tiny_pipeline import run, tiny_params
 
 STRATEGIES = get_args(Memory.model_fields["strategy"].annotation)
 
@@ -41,6 +44,11 @@ def data(counts: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     features = torch.randn(len(rows), 5, generator=g)
     components = (4 * torch.rand(len(rows), generator=g) ** 3).long()
     return rows, features, components
+
+
+def incoming(rows: Tensor) -> Tensor:
+    """The flag is_memory where nothing comes from the memory."""
+    return torch.zeros_like(rows, dtype=torch.bool)
 
 
 # -- quotas --------------------------------------------------------------------------------------
@@ -96,6 +104,7 @@ def test_every_class_gets_its_quota_and_the_budget_holds(
     positions = select_memory(
         section(budget, strategy),
         rows,
+        incoming(rows),
         n_classes,
         features=features,
         components=components,
@@ -114,6 +123,7 @@ def test_bilevel_balances_the_components_of_each_class() -> None:
     positions = select_memory(
         section(41),
         rows,
+        incoming(rows),
         2,
         features=torch.zeros(160, 1),
         components=components,
@@ -131,6 +141,7 @@ def test_bilevel_with_one_component_per_class_is_a_class_balanced_random_memory(
         positions = select_memory(
             section(20),
             rows,
+            incoming(rows),
             2,
             features=features,
             components=zeros,
@@ -149,6 +160,7 @@ def test_selection_depends_on_the_generator_alone(strategy: str) -> None:
         positions = select_memory(
             section(30, strategy),
             rows,
+            incoming(rows),
             3,
             features=features,
             components=components,
@@ -167,6 +179,7 @@ def test_bilevel_herding_herds_inside_each_component() -> None:
     chosen = select_memory(
         section(24, inside="herding"),
         rows,
+        incoming(rows),
         2,
         features=features,
         components=components,
@@ -214,6 +227,38 @@ def test_herding_takes_nothing_twice_even_when_all_the_rest_lead_away() -> None:
 def test_a_prefix_of_herding_is_the_herding_of_fewer() -> None:
     features = torch.randn(40, 6, generator=generator())
     assert herding(features, 15)[:6].tolist() == herding(features, 6).tolist()
+
+
+def test_a_class_without_new_data_keeps_the_first_of_its_herded_exemplars() -> None:
+    """Class 0 is memory alone, class 1 has new data besides, class 2 is new."""
+    rows = torch.tensor([2, 1, 1, 2, 1, 2, 1, 0, 1, 0, 0, 1, 0])
+    is_memory = torch.arange(13) >= 7
+    features = torch.randn(13, 5, generator=generator(2))
+    chosen = select_memory(
+        section(9, "herding"),
+        rows,
+        is_memory,
+        3,
+        features=features,
+        components=None,
+        generator=generator(),
+    ).tolist()
+    assert chosen[:3] == [7, 9, 10]
+    for row, found in ((1, chosen[3:6]), (2, chosen[6:])):
+        own = [i for i, label in enumerate(rows.tolist()) if label == row]
+        assert found == [own[i] for i in slow_herding(features[own], 3)]
+    again = slow_herding(features[[7, 9, 10, 12]], 3)
+    assert again != [0, 1, 2], "herding them again would choose others"
+
+
+def test_the_memory_of_an_old_class_is_cut_from_session_to_session(tmp_path: Path) -> None:
+    params = tiny_params("method=eeil", "split=nc", "options.second_stage_epochs=0")
+    run(tmp_path, params)
+    first, second = (pd.read_csv(tmp_path / f"runs/{t}/state/memory.csv") for t in ("01", "02"))
+    for label, exemplars in first.groupby("label"):
+        assert len(exemplars) == 4
+        kept = second[second["label"] == label]
+        assert kept["id"].tolist() == exemplars["id"].tolist()[:2]
 
 
 def test_herding_of_nothing() -> None:

@@ -21,7 +21,7 @@ from tests.tiny_pipeline import run, tiny_params
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
 SPLITS = {"nc": 2, "nd": 2, "ncd": 4}
-LONGER = ("train.epochs=6", "train.batch_size=4", "memory.size=8")
+LONGER = ("train.epochs=6", "train.batch_size=4", "memory.size=8", "facts.second_stage_epochs=30")
 
 
 @pytest.mark.parametrize("split", SPLITS)

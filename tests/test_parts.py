@@ -20,9 +20,9 @@ from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.session import Session
 from dacr.learning.training import Phase, Trainer
 from dacr.methods import known_methods, make_method, parts_of
-from dacr.methods.der import BalancedLinear, Expandable
+from dacr.methods.der import BalancedLinear, Expandable, WarmUpOptions
 from dacr.methods.eeil import GroupDistilled
-from dacr.methods.geodl import Cosine, Geodesic
+from dacr.methods.geodl import Geodesic
 from dacr.methods.icarl import NearestMean
 from dacr.methods.parts import departures
 from dacr.methods.parts.classifier import Classifier, DistilledClassifier
@@ -31,6 +31,7 @@ from dacr.methods.parts.method import Method, Parts
 from dacr.methods.parts.mixture import VmfMixture
 from dacr.methods.parts.reading import Reading
 from dacr.methods.parts.representation import Representation
+from dacr.methods.parts.second_stage import TwoStage
 from dacr.methods.ucir import CosineWithMargin, LessForget
 from dacr.model.backbones import Backbone
 from dacr.runtime.progress import TrainingProgress
@@ -44,7 +45,6 @@ CLASSIFIERS = [
     NearestMean,
     GroupDistilled,
     CosineWithMargin,
-    Cosine,
     BalancedLinear,
     VmfMixture,
     Ours,
@@ -97,7 +97,7 @@ def test_every_representation_learns_with_every_classifier(
     tmp_path: Path, representation: type[Representation], classifier: type[Classifier]
 ) -> None:
     """Three sessions are learned, each from the files of the one before, and answered for."""
-    second_stage = issubclass(classifier, BalancedLinear | GroupDistilled)
+    second_stage = issubclass(classifier, TwoStage)
     options = ["+options.second_stage_epochs=1"] if second_stage else []
     params = small_params(
         "method=replay",
@@ -141,7 +141,9 @@ def test_every_representation_learns_with_every_classifier(
 
 
 def test_every_file_is_a_method_and_every_other_name_is_one_line() -> None:
-    assert known_methods() == sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
+    files = {file.stem for file in Path("conf/method").glob("*.yaml")}
+    fair = {f"{host}_fair" for host in ("der", "geodl", "ucir")}  # methods with other options
+    assert set(known_methods()) == files - fair
     for name in known_methods():
         assert isinstance(parts_of(name), Parts)
     for name in ("parts", "ours", "__init__", "parts.mixture"):
@@ -405,13 +407,31 @@ def test_options_are_those_of_the_representation_and_of_the_classifier() -> None
     assert names == {
         *Expandable.Options.model_fields,
         *BalancedLinear.Options.model_fields,
+        *WarmUpOptions.model_fields,
     }
     params = small_params("method=der", "options.auxiliary=0.5", "options.temperature=2.0")
     options = make_method(params, CPU).options
     assert (options.auxiliary, options.temperature) == (0.5, 2.0)
 
 
-def test_geodl_takes_ucirs_classifier_without_its_margin() -> None:
-    for name, weight in (("ucir", 1.0), ("geodl", 0.0)):
-        params = small_params("method=replay").model_copy(update={"method": name})
-        assert make_method(params, CPU).options.margin_weight == weight
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_geodl_takes_ucirs_classifier_and_can_leave_out_its_margin(weight: float) -> None:
+    assert parts_of("geodl").classifier is parts_of("ucir").classifier
+    method, session = in_third_session("geodl", f"options.margin_weight={weight}")
+    assert ("margin" in method.losses(whole_batch(session, method))) == bool(weight)
+
+
+@pytest.mark.parametrize("name", ["geodl", "geodl_dacr"])
+def test_the_published_geodesic_loss_is_the_default(name: str) -> None:
+    for params in (small_params(f"method={name}"), small_params("method=replay", "~options.prior")):
+        options = parts_of(name).options(params)
+        assert (options.variant, options.lambda_base) == ("distance", 10.0)
+
+
+@pytest.mark.parametrize("host", ["der", "ucir", "geodl"])
+def test_a_fair_host_is_the_host_with_the_prior_and_without_a_second_stage(host: str) -> None:
+    own, fair = small_params(f"method={host}"), small_params(f"method={host}_fair")
+    changed = {"prior": "empirical", "second_stage_epochs": 0}
+    changed |= {} if host == "der" else {"scale": 10.0}
+    assert fair == own.model_copy(update={"options": own.options | changed})
+    assert fair.method == host

@@ -26,6 +26,7 @@ from dacr.methods.parts.departures import Ours
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
+from dacr.methods.parts.second_stage import TwoStage
 from dacr.methods.ucir import CosineWithMargin, LessForget
 from dacr.model.backbones import Backbone
 from dacr.model.flops import activation_bytes, forward_flops, weight_bytes
@@ -115,7 +116,7 @@ AUGMENTATIONS = ["none", "crop_flip_jitter"]
 def test_counted_passes_are_those_of_a_real_run(
     name: str, augmentation: str, tmp_path: Path
 ) -> None:
-    options = ["options.second_stage_epochs=2"] if name in ("der", "eeil") else []
+    options = ["options.second_stage_epochs=2"] if name == "eeil" else []
     compare(
         parts_of(name), tmp_path, f"method={name}", f"augmentation.name={augmentation}", *options
     )
@@ -136,7 +137,13 @@ def test_the_expectation_step_counts_where_lambda_is_positive(
     compare(parts_of("der_dacr"), tmp_path, "method=der_dacr", *overrides)
 
 
-@pytest.mark.parametrize("name", ["der", "eeil"])
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+def test_a_warm_up_is_part_of_the_epochs(augmentation: str, tmp_path: Path) -> None:
+    options = "options.warmup_epochs=1", f"augmentation.name={augmentation}"
+    compare(parts_of("der"), tmp_path, "method=der", *options)
+
+
+@pytest.mark.parametrize("name", ["der", "eeil", "ucir"])
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 def test_no_second_stage_costs_nothing(name: str, augmentation: str, tmp_path: Path) -> None:
     none = "options.second_stage_epochs=0", f"augmentation.name={augmentation}"
@@ -165,7 +172,7 @@ def test_parts_that_no_method_joins_add_up_too(
     augmentation: str,
     tmp_path: Path,
 ) -> None:
-    second = ["+options.second_stage_epochs=1"] if classifier is GroupDistilled else []
+    second = ["+options.second_stage_epochs=1"] if issubclass(classifier, TwoStage) else []
     options = "method=replay", "~options.prior", f"augmentation.name={augmentation}", *second
     compare(Parts(representation, classifier), tmp_path, *options)
 
@@ -185,6 +192,7 @@ def test_sessions_have_the_images_and_the_memory_that_they_will_have() -> None:
     schedule = make_schedule(params.schedule, [str(c) for c in range(10)], params.data.domains)
     memory = torch.empty(0, dtype=torch.long)
     for own in found:
+        old = len(memory)
         rows = schedule[schedule["session"] == own.index]
         brought = zip(rows["class"].tolist(), rows["domain"].tolist(), strict=True)
         labels = torch.cat([memory, *(torch.full((pairs[p],), p[0]) for p in brought)])
@@ -192,8 +200,8 @@ def test_sessions_have_the_images_and_the_memory_that_they_will_have() -> None:
         assert own.balanced == len(balanced(labels, torch.Generator()))
         seen, compact = labels.unique(return_inverse=True)
         chosen = select_memory(
-            params.memory, compact, len(seen), features=torch.zeros(len(labels), 2),
-            components=None, generator=torch.Generator(),
+            params.memory, compact, torch.arange(len(labels)) < old, len(seen),
+            features=torch.zeros(len(labels), 2), components=None, generator=torch.Generator(),
         )  # fmt: skip
         memory = labels[chosen]
 

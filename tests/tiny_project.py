@@ -40,7 +40,15 @@ data:
   paper: null
   per_pair: null
   validation: 0.0
-facts: {nc_sessions: 2, ncd_new_classes: [2, 1, 1, 0], domain_order: listed, lambda_base: 5.0}
+facts:
+  nc_sessions: 2
+  ncd_new_classes: [2, 1, 1, 0]
+  domain_order: listed
+  lambda_base: 5.0
+  warmup_epochs: 0
+  second_stage_epochs: 2
+  second_stage_temperature: 5.0
+  fine_tune_epochs: 2
 augmentation: {name: none, input_size: 8, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}
 model: {backbone: resnet8}
 train:

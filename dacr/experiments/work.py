@@ -55,7 +55,7 @@ def passes_of(parts: Parts, scale: Scale) -> Passes:
         scale.teacher(teachers, steps)
         + classifier.teacher_passes(scale, extractors)
         + representation.session_passes(scale, classifier.session_views(scale))
-        + extractors * (scale.images + scale.test)
+        + extractors * (classifier.looked_at(scale) + scale.images + scale.test)
     )
     return Passes(steps, frozen)
 

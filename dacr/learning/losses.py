@@ -73,20 +73,20 @@ def less_forget(features: Tensor, old_features: Tensor) -> Tensor:
 def margin_ranking(
     cosines: Tensor,
     rows: Tensor,
-    is_memory: Tensor,
     n_old: int,
     *,
     margin: float = 0.5,
     nearest: int = 2,
 ) -> Tensor:
-    """UCIR's L_mr: max(0, margin − cos_y + cos_c) of exemplars against their nearest new classes.
+    """UCIR's L_mr: max(0, margin − cos_y + cos_c) between old classes and the nearest new ones.
 
-    New classes are the rows from ``n_old`` on; with none of them, or no exemplar, the loss is 0.
+    It protects every sample of an old class, new images of it too. New classes are the rows from
+    ``n_old`` on; with none of them, or no sample of an old one, the loss is 0.
     """
     hardest = cosines[:, n_old:].topk(min(nearest, cosines.shape[1] - n_old), dim=1).values
     own = -F.nll_loss(cosines, rows, reduction="none")
     violations = (margin - own.unsqueeze(1) + hardest).clamp(min=0)
-    weights = is_memory.to(cosines.dtype)
+    weights = (rows < n_old).to(cosines.dtype)
     return (weights * violations.sum(dim=1)).sum() / (
         weights.sum().clamp(min=1) * max(hardest.shape[1], 1)
     )

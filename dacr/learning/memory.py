@@ -92,6 +92,7 @@ def bilevel(
 def select_memory(
     memory: Memory,
     rows: Tensor,
+    is_memory: Tensor,
     n_classes: int,
     *,
     features: Tensor,
@@ -100,7 +101,9 @@ def select_memory(
 ) -> Tensor:
     """Positions of the exemplars among the samples with ``rows`` [N], class by class.
 
-    ``features`` [N, d] are what herding looks at; ``bilevel`` needs the ``components`` [N].
+    ``features`` [N, d] are what herding looks at; ``bilevel`` needs the ``components`` [N]. A class
+    without new data has its exemplars in the order in which they were herded, and keeps the first
+    of them, as in iCaRL. (Components are found anew in every session and have no such order.)
     """
     rows = rows.cpu()
     quota = class_quota(memory.size, n_classes)
@@ -111,7 +114,8 @@ def select_memory(
         if memory.strategy == "random":
             picks = random_choice(len(own), quota, generator)
         elif memory.strategy == "herding":
-            picks = herding(herded, quota)
+            herded_before = bool(is_memory[own].all())
+            picks = torch.arange(len(own))[:quota] if herded_before else herding(herded, quota)
         else:
             assert components is not None, "bilevel needs components"
             inside = herded if memory.inside == "herding" else None

@@ -59,10 +59,14 @@ class Phase:
     """The part of D̃_t to train on; all of it if None."""
     images: bool = True
     """False where the losses look up what they need by position."""
+    warm_up: bool = False
+    """The learning rate grows linearly, from epoch to epoch, and reaches ``lr`` in the last."""
 
 
 def learning_rate(phase: Phase, train: Train, progress: float) -> float:
     """The learning rate after ``progress`` epochs (a fraction inside an epoch)."""
+    if phase.warm_up:
+        return phase.lr * (math.floor(progress) + 1) / phase.epochs
     if train.schedule == "cosine":
         return phase.lr * 0.5 * (1 + math.cos(math.pi * progress / phase.epochs))
     passed = sum(1 for milestone in phase.milestones if progress >= milestone)

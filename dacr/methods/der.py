@@ -2,26 +2,28 @@
 
 One extractor per session on top of frozen ones, an auxiliary loss that makes the new extractor
 learn what the session brings, and a second stage that retrains the classifier on balanced data.
-Channel masks are left out, as in the authors' published code.
+A session begins with a warm-up. Channel masks are left out; both as in the authors' published code.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from dacr.config import Section
+from dacr.config import Params, Section
+from dacr.errors import UserError
 from dacr.learning.session import Session
-from dacr.learning.training import Batch, Losses, Phase, balanced
-from dacr.methods.parts.classifier import Classifier, PriorOptions
-from dacr.methods.parts.method import Parts
+from dacr.learning.training import Batch, Losses, Phase
+from dacr.methods.parts.method import Method, Parts
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
+from dacr.methods.parts.second_stage import HeadTwice, SecondStageOptions
 from dacr.methods.parts.setting import Teacher
 from dacr.model.heads import LinearHead
 from dacr.model.super_feature import Features
@@ -49,8 +51,13 @@ class Expandable(Representation):
         incoming = session.incoming
         self.auxiliary_label = torch.full((session.n_seen,), len(incoming), device=device)
         self.auxiliary_label[incoming.to(device)] = torch.arange(len(incoming), device=device)
-        generator = self.setting.generator("auxiliary", session)
-        self.auxiliary = LinearHead(self.features.newest.dim, len(incoming) + 1, generator)
+        self.renew(session, "auxiliary")
+
+    def renew(self, session: Session, purpose: str) -> None:
+        """An auxiliary classifier with random weights, drawn for ``purpose``."""
+        if session.n_old:
+            generator, classes = self.setting.generator(purpose, session), len(session.incoming)
+            self.auxiliary = LinearHead(self.features.newest.dim, classes + 1, generator)
 
     def forward(self, batch: Batch) -> Features:
         frozen = None if self.old is None else self.old(batch)
@@ -87,63 +94,72 @@ class Expandable(Representation):
         return (frozen + times) * scale.images
 
 
-class SecondStageOptions(PriorOptions):
-    second_stage_epochs: int = Field(default=30, ge=0)
+class BalancedLinearOptions(SecondStageOptions):
     second_stage_lr: float = Field(default=0.1, gt=0)
     second_stage_milestones: tuple[int, ...] = (15,)
     temperature: float = Field(default=5.0, gt=0)
     """The logits of the second stage are divided by it."""
 
 
-class BalancedLinear(Classifier):
+class BalancedLinear(HeadTwice):
     """A linear head, learned anew in every session and once more on balanced data."""
 
-    Options = SecondStageOptions
+    Options = BalancedLinearOptions
     head: LinearHead
 
     def new_head(self, dim: int) -> LinearHead:
         return LinearHead(dim, 0, self.setting.generator("head", 0), bias=False)
 
     def make_room(self, session: Session, representation: Representation) -> None:
-        self.head = self.fresh_head(session, representation, "head")
+        self.renew(session, representation, "head")
 
-    def fresh_head(
-        self, session: Session, representation: Representation, purpose: str
-    ) -> LinearHead:
+    def renew(self, session: Session, representation: Representation, purpose: str) -> None:
+        """A head with random weights, drawn for ``purpose``."""
         generator = self.setting.generator(purpose, session)
         head = LinearHead(representation.features.dim, session.n_seen, generator, bias=False)
-        return head.to(self.setting.device)
+        self.head = head.to(self.setting.device)
 
-    def second_stage(
-        self, session: Session, representation: Representation, first: Phase
-    ) -> Iterator[Phase]:
-        """Retrain the head alone, on as many samples of every class as the smallest class has."""
-        options = self.setting.options
-        if not session.n_old or not options.second_stage_epochs:
-            return
-        self.head = self.fresh_head(session, representation, "second stage")
-        features = representation.session_features(session)
+    def begin_again(self, session: Session, representation: Representation) -> list[nn.Parameter]:
+        self.renew(session, representation, "second stage")
+        return list(self.head.parameters())
 
-        def losses(batch: Batch) -> Losses:
-            logits = self.head(features[batch.positions]) / options.temperature
-            return {"cross_entropy": F.cross_entropy(logits, batch.labels)}
-
-        yield Phase(
-            name="second stage",
-            epochs=options.second_stage_epochs,
-            lr=options.second_stage_lr,
-            milestones=options.second_stage_milestones,
-            parameters=[{"params": list(self.head.parameters())}],
-            losses=losses,
-            training=False,
-            images=False,
-            positions=balanced(session.data.labels, self.setting.generator("balance", session)),
-        )
-
-    @classmethod
-    def session_views(cls, scale: Scale) -> int:
-        """Once for the second stage, which trains the head alone."""
-        return 0 if scale.first or not scale.options.second_stage_epochs else 1
+    def losses_again(self, features: Tensor, batch: Batch) -> Losses:
+        logits = self.head(features) / self.setting.options.temperature
+        return {"cross_entropy": self.cross_entropy(logits, batch.labels)}
 
 
-METHOD = Parts(Expandable, BalancedLinear)
+class WarmUpOptions(Section):
+    warmup_epochs: int = Field(default=10, ge=0)
+    """The first of ``train.epochs``; milestones are counted after them."""
+
+
+class WarmedUp(Method):
+    """Every session begins with epochs of a growing learning rate; then both heads start anew."""
+
+    representation: Expandable
+    classifier: BalancedLinear
+
+    def __init__(self, parts: Parts, params: Params, device: torch.device) -> None:
+        super().__init__(parts, params, device)
+        if self.options.warmup_epochs >= params.train.epochs:
+            raise UserError(
+                f"options.warmup_epochs={self.options.warmup_epochs} leaves nothing of "
+                f"train.epochs={params.train.epochs}; lower it (0 is no warm-up)"
+            )
+
+    def phases(self, session: Session) -> Iterator[Phase]:
+        epochs = self.options.warmup_epochs
+        if epochs:
+            main = self.main_phase(session)
+            yield replace(main, name="warm-up", epochs=epochs, warm_up=True)
+            self.classifier.renew(session, self.representation, "head after the warm-up")
+            self.representation.renew(session, "auxiliary after the warm-up")
+            self.place()
+        yield from super().phases(session)
+
+    def main_phase(self, session: Session) -> Phase:
+        whole = super().main_phase(session)
+        return replace(whole, epochs=whole.epochs - self.options.warmup_epochs)
+
+
+METHOD = Parts(Expandable, BalancedLinear, WarmedUp, WarmUpOptions)

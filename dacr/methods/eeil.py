@@ -6,34 +6,31 @@ stage that fine-tunes the whole network on class-balanced data. Gradient noise i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from dacr.learning.losses import knowledge_distillation
 from dacr.learning.session import Session
-from dacr.learning.training import Batch, Losses, Phase, balanced
-from dacr.methods.parts.classifier import DistilledClassifier, PriorOptions
+from dacr.learning.training import Batch, Losses, Phase
+from dacr.methods.parts.classifier import DistilledClassifier
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
+from dacr.methods.parts.second_stage import SecondStageOptions, TwoStage
 from dacr.methods.parts.setting import Setting
 from dacr.model.super_feature import Features
 
 
-class EeilOptions(PriorOptions):
+class EeilOptions(SecondStageOptions):
     temperature: float = Field(default=2.0, gt=0)
     distillation: float = Field(default=1.0, ge=0)
     """Temperature and weight of the distillation."""
-    second_stage_epochs: int = Field(default=30, ge=0)
     second_stage_lr: float = Field(default=0.01, gt=0)
     second_stage_milestones: tuple[int, ...] = (10, 20)
 
 
-class GroupDistilled(DistilledClassifier):
+class GroupDistilled(TwoStage, DistilledClassifier):
     Options = EeilOptions
     group: Tensor
     """The session [n_seen] in which each class was first seen; those of one session are a group."""
@@ -59,27 +56,14 @@ class GroupDistilled(DistilledClassifier):
             )
         return losses
 
-    def second_stage(
-        self, session: Session, representation: Representation, first: Phase
-    ) -> Iterator[Phase]:
-        """Balanced fine-tuning: the same loss, where the teacher now knows the new group too."""
-        options = self.setting.options
-        if not session.n_old or not options.second_stage_epochs:
-            return
+    def again(self, session: Session, representation: Representation, first: Phase) -> Phase:
+        """Fine-tune everything by the same loss; the teacher now knows the new group too."""
         self.remember_network(session, representation)
-        self.log_prior = None  # balanced data have a uniform one
-        yield replace(
-            first,
-            name="second stage",
-            epochs=options.second_stage_epochs,
-            lr=options.second_stage_lr,
-            milestones=options.second_stage_milestones,
-            positions=balanced(session.data.labels, self.setting.generator("balance", session)),
-        )
+        return first
 
     @classmethod
     def retrained(cls, scale: Scale) -> int:
-        return 0 if scale.first else scale.options.second_stage_epochs * scale.balanced
+        return cls.trained_again(scale)
 
     @classmethod
     def teacher_passes(cls, scale: Scale, extractors: int) -> int:

@@ -15,12 +15,15 @@ from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.setting import Teacher, frozen_copy
-from dacr.methods.ucir import CosineWithMargin, LessForget, LessForgetOptions, MarginOptions
+from dacr.methods.ucir import CosineWithMargin, LessForget, LessForgetOptions
 from dacr.model.super_feature import Features
 
 
 class GeodesicOptions(LessForgetOptions):
-    variant: Variant = "cosine"
+    lambda_base: float = Field(default=10.0, ge=0)
+    """Weight of the geodesic loss; grows with the number of old classes."""
+    variant: Variant = "distance"
+    """The squared distance of the authors' training loop, or their other loss, a cosine."""
 
 
 class Geodesic(LessForget):
@@ -74,14 +77,4 @@ def _halves(size: int, like: Tensor) -> Tensor:
     return matrix
 
 
-class NoMarginOptions(MarginOptions):
-    margin_weight: float = Field(default=0.0, ge=0)
-
-
-class Cosine(CosineWithMargin):
-    """UCIR's classifier, by default without its margin."""
-
-    Options = NoMarginOptions
-
-
-METHOD = Parts(Geodesic, Cosine)
+METHOD = Parts(Geodesic, CosineWithMargin)

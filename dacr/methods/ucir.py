@@ -1,7 +1,7 @@
 """UCIR: learning a unified classifier incrementally via rebalancing (Hou et al., CVPR 2019).
 
-A cosine classifier, a less-forget constraint on the direction of features, and a margin between the
-exemplars and the new classes nearest to them.
+A cosine classifier, a less-forget constraint on the direction of features, a margin between samples
+of old classes and the new classes nearest to them, and a balanced fine-tuning of the classifier.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import math
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from torch import Tensor, nn
 
 from dacr.config import Section
 from dacr.learning.losses import less_forget, margin_ranking
 from dacr.learning.session import Session
 from dacr.learning.training import Batch, Losses
-from dacr.methods.parts.classifier import Classifier, PriorOptions
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.representation import Representation
 from dacr.methods.parts.scale import Scale
+from dacr.methods.parts.second_stage import HeadTwice, SecondStageOptions
 from dacr.model.heads import CosineHead
 from dacr.model.super_feature import Features
 
@@ -54,16 +55,20 @@ class LessForget(Representation):
         return super().teachers(scale, wanted=True)
 
 
-class MarginOptions(PriorOptions):
+class MarginOptions(SecondStageOptions):
     scale: float = Field(default=1.0, gt=0)
     """Where the learnable scale σ of the cosines starts."""
     margin: float = Field(default=0.5, ge=0)
     margin_weight: float = Field(default=1.0, ge=0)
     nearest: int = Field(default=2, ge=1)
-    """How many new classes an exemplar is kept away from."""
+    """How many new classes a sample of an old class is kept away from."""
+    second_stage_epochs: int = Field(default=20, ge=0)
+    second_stage_lr: float = Field(default=0.01, gt=0)
+    second_stage_milestones: tuple[int, ...] = (10,)
+    """The authors' class balance fine-tuning."""
 
 
-class CosineWithMargin(Classifier):
+class CosineWithMargin(HeadTwice):
     Options = MarginOptions
     last_relu = False
     head: CosineHead
@@ -73,7 +78,7 @@ class CosineWithMargin(Classifier):
         return CosineHead(dim, 0, self.setting.generator("head", 0), self.setting.options.scale)
 
     def begin(self, session: Session, representation: Representation) -> None:
-        """Imprint the new classes; the embeddings of old classes without new data stay put."""
+        """Imprint the new classes; embeddings of old ones without new data rest at first."""
         super().begin(session, representation)
         self.n_old = session.n_old
         if not session.n_old:
@@ -83,7 +88,7 @@ class CosineWithMargin(Classifier):
         self.imprint(session, representation)
         resting = torch.ones(session.n_seen, 1, dtype=torch.bool, device=device)
         resting[session.incoming.to(device)] = False
-        self.head.weight.register_hook(lambda gradient: gradient.masked_fill(resting, 0.0))
+        self.rest = self.head.weight.register_hook(lambda own: own.masked_fill(resting, 0.0))
 
     def imprint(self, session: Session, representation: Representation) -> None:
         unit = F.normalize(representation.session_features(session), dim=1)
@@ -93,23 +98,31 @@ class CosineWithMargin(Classifier):
             self.head.imprint(rows, torch.stack([unit[labels == row].mean(0) for row in rows]))
 
     def losses(self, features: Features, batch: Batch) -> Losses:
-        losses = super().losses(features, batch)
+        return self.losses_again(features.feature, batch)
+
+    def losses_again(self, features: Tensor, batch: Batch) -> Losses:
+        """Fine-tuning keeps the margin."""
+        losses = {"cross_entropy": self.cross_entropy(self.head(features), batch.labels)}
         options = self.setting.options
         if self.n_old and options.margin_weight:
             losses["margin"] = options.margin_weight * margin_ranking(
-                self.head.cosines(features.feature),
+                self.head.cosines(features),
                 batch.labels,
-                batch.is_memory,
                 self.n_old,
                 margin=options.margin,
                 nearest=options.nearest,
             )
         return losses
 
+    def begin_again(self, session: Session, representation: Representation) -> list[nn.Parameter]:
+        """All embeddings move, the scale σ does not."""
+        self.rest.remove()
+        return [self.head.weight]
+
     @classmethod
     def session_views(cls, scale: Scale) -> int:
-        """To imprint."""
-        return 0 if scale.first else 1
+        """To imprint, and for the second stage."""
+        return super().session_views(scale) + (0 if scale.first else 1)
 
 
 METHOD = Parts(LessForget, CosineWithMargin)

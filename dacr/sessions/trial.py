@@ -47,6 +47,8 @@ TINY = (
     "train.portable=false",
     "mixture.components=3",
     "memory.size=24",
+    "facts.second_stage_epochs=2",
+    "facts.fine_tune_epochs=2",
 )
 TOLERANCE = 0.02
 """How far the losses of the first epoch may be from the CPU's, relatively."""

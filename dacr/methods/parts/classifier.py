@@ -158,6 +158,11 @@ class Classifier(nn.Module):
         return 0
 
     @classmethod
+    def looked_at(cls, scale: Scale) -> int:
+        """How many images pass the whole network, untrained, in the second stage."""
+        return 0
+
+    @classmethod
     def teacher_passes(cls, scale: Scale, extractors: int) -> int:
         """Passes of a teacher of its own, where the feature is made by so many extractors."""
         return 0

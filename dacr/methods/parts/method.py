@@ -70,8 +70,13 @@ class Method(Learner):
 
     def phases(self, session: Session) -> Iterator[Phase]:
         """Everything together, then the classifier's second stage if it has one."""
+        first = self.main_phase(session)
+        yield first
+        yield from self.classifier.second_stage(session, self.representation, first)
+
+    def main_phase(self, session: Session) -> Phase:
         train = self.params.train
-        first = Phase(
+        return Phase(
             name="train",
             epochs=train.epochs,
             lr=train.lr,
@@ -80,8 +85,6 @@ class Method(Learner):
             losses=self.losses,
             start_epoch=lambda epoch: self.start_epoch(session, epoch),
         )
-        yield first
-        yield from self.classifier.second_stage(session, self.representation, first)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         exempt = self.classifier.without_decay()
@@ -120,6 +123,7 @@ class Method(Learner):
         chosen = select_memory(
             memory,
             session.data.labels,
+            session.data.is_memory,
             session.n_seen,
             features=features,
             components=self.classifier.memory_components(session, features) if balanced else None,

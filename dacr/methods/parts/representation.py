@@ -5,7 +5,7 @@ This one does nothing against forgetting. A host overrides ``begin`` and ``losse
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -56,6 +56,16 @@ class Representation(nn.Module):
         """The features of all of D̃_t in eval mode, [len(D̃_t), dim]."""
         self.eval()
         return self.setting.over_session(session, self.features)
+
+    def fixed(self, session: Session) -> Callable[[Batch], Tensor]:
+        """The features of a batch, [B, dim], of the network as it is: it must not change any more.
+
+        Looked up where images are the same in every epoch.
+        """
+        if self.setting.augmentation.random:
+            return Teacher(self.setting, session, self.features)
+        features = self.session_features(session)
+        return lambda batch: features[batch.positions]
 
     def restore(self, extractors: Sequence[Mapping[str, Tensor]]) -> None:
         """Take over the weights of all extractors, the oldest first."""
