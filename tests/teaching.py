@@ -20,10 +20,10 @@ def whole_batch(session: Session, method: Method) -> Batch:
 
 
 def disturb(method: Method, seed: int) -> None:
-    """Change all weights a little, as training would."""
+    """Change all weights that are not frozen a little, as training would."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in method.parameters():
+        for parameter in (own for own in method.parameters() if own.requires_grad):
             parameter.add_(0.07 * torch.randn(parameter.shape, generator=generator))
 
 

@@ -1,4 +1,4 @@
-"""The priors of L_inter: by hand, against a slow count, and what training with them is for."""
+"""The priors of L_inter and of the hosts: by hand, against slow counts, and what they are for."""
 
 import math
 
@@ -7,11 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dacr.learning.prior import empirical_log_prior, uniform_log_prior
+from dacr.errors import UserError
+from dacr.learning.prior import class_log_frequencies, empirical_log_prior, uniform_log_prior
+from dacr.learning.session import Session
+from dacr.learning.training import Batch
 from dacr.methods import make_method
 from dacr.methods.parts.departures import Ours
-from dacr.model.heads import MixtureHead, class_log_scores
-from tests.learning import small_params, small_session
+from dacr.methods.parts.method import Method
+from dacr.model.heads import CosineHead, LinearHead, MixtureHead, class_log_scores
+from tests.learning import CPU, small_params, small_session
+from tests.teaching import disturb, logits_of, whole_batch
 
 # Rows: 0 is seen and incoming, 1 seen only, 2 new, 3 seen and incoming but without exemplars.
 ROWS = torch.tensor([0] * 3 + [1] * 4 + [0] * 20 + [2] * 10 + [3] * 8)
@@ -119,3 +124,114 @@ def test_a_method_trains_with_the_prior_that_it_was_given(prior: str) -> None:
     exists = torch.arange(6) < torch.tensor([3, 6, 3]).unsqueeze(1)
     assert isinstance(model.classifier, Ours)
     torch.testing.assert_close(model.classifier.log_prior[exists], expected[exists])
+
+
+# -- classifiers with one prototype per class ---------------------------------------------------
+
+HOSTS = ["replay", "icarl", "eeil", "ucir", "geodl", "der"]
+WITH_SECOND_STAGE = ["eeil", "ucir", "geodl", "der"]
+
+
+def in_second_session(name: str, *overrides: str) -> tuple[Method, Session, Batch]:
+    """Classes of 2, 8 and 6 samples: exemplars alone, exemplars and new data, new data alone."""
+    method = make_method(small_params(f"method={name}", "memory.size=20", *overrides), CPU)
+    method.begin(small_session(1, [], [0, 1], []))
+    session = small_session(2, [0, 1], [1, 2], [0, 1], domain=1)
+    method.begin(session)
+    disturb(method, seed=2)
+    return method, session, whole_batch(session, method)
+
+
+def slow_cross_entropy(logits: Tensor, labels: list[int], weights: list[float]) -> float:
+    """The mean of −log (n_y exp(o_y) / Σ_c n_c exp(o_c))."""
+    total = 0.0
+    for scores, label in zip(logits.tolist(), labels, strict=True):
+        shifted = [n * math.exp(o - max(scores)) for n, o in zip(weights, scores, strict=True)]
+        total -= math.log(shifted[label] / sum(shifted))
+    return total / len(labels)
+
+
+@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("prior", ["uniform", "empirical"])
+def test_a_host_trains_with_the_frequencies_of_its_classes(name: str, prior: str) -> None:
+    method, _, batch = in_second_session(name, f"options.prior={prior}")
+    logits = logits_of(method, batch)
+    labels = batch.labels.tolist()
+    frequencies = [float(labels.count(row)) for row in range(3)]
+    assert frequencies == [2, 8, 6]
+    weights = frequencies if prior == "empirical" else [1.0] * 3
+    expected = slow_cross_entropy(logits, labels, weights)
+    assert method.losses(batch)["cross_entropy"].item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", WITH_SECOND_STAGE)
+def test_on_balanced_data_the_prior_is_uniform_again(name: str) -> None:
+    method, session, batch = in_second_session(
+        name, "options.prior=empirical", "options.second_stage_epochs=1"
+    )
+    _, second = method.phases(session)
+    temperature = method.options.temperature if name == "der" else 1.0
+    logits = logits_of(method, batch) / temperature
+    expected = slow_cross_entropy(logits, batch.labels.tolist(), [1.0] * 3)
+    assert second.losses(batch)["cross_entropy"].item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("prior", "vanishes"), [("empirical", True), ("uniform", False)])
+def test_a_classifier_that_knows_the_frequencies_alone_has_nothing_to_learn(
+    prior: str, vanishes: bool
+) -> None:
+    """All logits 0: P(y|x) is the frequency of y, which no bias improves."""
+    method, _, batch = in_second_session("replay", f"options.prior={prior}")
+    assert isinstance(method.head, LinearHead)
+    assert method.head.bias is not None
+    with torch.no_grad():
+        method.head.weight.zero_()
+        method.head.bias.zero_()
+    method.losses(batch)["cross_entropy"].backward()
+    assert method.head.bias.grad is not None
+    assert (method.head.bias.grad.abs().max().item() < 1e-7) == vanishes
+
+
+def test_class_log_frequencies_by_hand() -> None:
+    found = class_log_frequencies(torch.tensor([2, 0, 2, 2]), 4)
+    assert found.tolist() == pytest.approx([0.0, 0.0, math.log(3), 0.0])
+
+
+@pytest.mark.parametrize("name", [*HOSTS, "meta_dr"])
+def test_inference_does_not_see_the_prior(name: str) -> None:
+    method, session, batch = in_second_session(name, "options.prior=empirical")
+    method.eval()
+    features = method.session_features(session)
+    method.exemplars(session, features)
+    answered = method.answer(features)
+    plain = method.classifier.probabilities(features)
+    assert method.classifier.log_prior is not None
+    method.classifier.log_prior = 50 * torch.eye(3)[1]
+    again = method.answer(features)
+    assert all(torch.equal(a, b) for a, b in zip(answered, again, strict=True))
+    assert torch.equal(plain, method.classifier.probabilities(features))
+    assert "log_prior" not in method.classifier.lasting()
+    if name != "icarl":  # which answers by the nearest mean
+        logits = logits_of(method, batch)
+        torch.testing.assert_close(plain.double(), logits.softmax(1), rtol=1e-4, atol=1e-6)
+
+
+def test_a_prior_of_a_softmax_is_refused_where_there_is_none() -> None:
+    params = small_params(
+        "method=icarl", "memory.size=20", "options.form=binary", "options.prior=empirical"
+    )
+    with pytest.raises(UserError, match=r"^options.prior=empirical .*; take one of them back$"):
+        make_method(params, CPU)
+
+
+@pytest.mark.parametrize("name", ["ucir", "geodl"])
+def test_the_scale_starts_where_it_should_and_goes_on_from_there(name: str) -> None:
+    method = make_method(small_params(f"method={name}", "options.scale=10.0"), CPU)
+    assert isinstance(method.head, CosineHead)
+    method.begin(small_session(1, [], [0, 1], []))
+    assert float(method.head.scale.detach()) == 10
+    with torch.no_grad():
+        method.head.scale.fill_(7.5)
+    method.begin(small_session(2, [0, 1], [1, 2], [0, 1], domain=1))
+    assert float(method.head.scale.detach()) == 7.5
+    assert method.head.scale.requires_grad
