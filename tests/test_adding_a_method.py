@@ -85,9 +85,9 @@ def test_the_commands_compose_and_the_examples_learn_two_sessions(project: Path)
         assert set(program[3::2]) == {"-S"}
         overrides.append("|".join(program[4::2]))
     assert composed(COMPOSE + RUN, overrides, project) == [
-        "mine nd random {'temperature': 2.0}",
-        "mine ncd herding {'temperature': 2.0}",
-        "mine nd random {'temperature': 3.0}",
+        "mine nd random {'prior': 'uniform', 'temperature': 2.0}",
+        "mine ncd herding {'prior': 'uniform', 'temperature': 2.0}",
+        "mine nd random {'prior': 'uniform', 'temperature': 3.0}",
         "mine_dacr nd bilevel {}",
     ]
     for run in ("mine/nc", "mine/nd", "mine_dacr/nd"):
@@ -111,7 +111,9 @@ def test_a_configuration_of_its_own_sets_defaults(project: Path) -> None:
     (own,) = blocks("yaml")
     (project / "conf/method/mine.yaml").write_text(own, encoding="utf-8")
     arguments = ["method=mine|options.temperature=4.0"]
-    assert composed(COMPOSE, arguments, project) == ["mine nd herding {'temperature': 4.0}"]
+    assert composed(COMPOSE, arguments, project) == [
+        "mine nd herding {'prior': 'uniform', 'temperature': 4.0}"
+    ]
 
 
 def hooks_of(part: type) -> set[str]:

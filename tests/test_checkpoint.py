@@ -66,9 +66,12 @@ def after_first_session(params, first):
     return method
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_training_that_dies_again_and_again_ends_in_the_same_bits(name):
-    params = small_params(f"method={name}", "train.epochs=3", "split=ncd")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, ()) for name in METHODS), ("der", ("options.warmup_epochs=1",))],
+)
+def test_a_training_that_dies_again_and_again_ends_in_the_same_bits(name, options):
+    params = small_params(f"method={name}", "train.epochs=3", "split=ncd", *options)
     first, second = two_sessions()
     start = after_first_session(params, first)
     undisturbed = copy.deepcopy(start)

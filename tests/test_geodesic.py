@@ -138,11 +138,11 @@ def test_subspace_holds_the_strongest_directions_of_centred_features() -> None:
 @pytest.mark.parametrize("variant", ["cosine", "distance"])
 @pytest.mark.parametrize(("b", "d"), [(20, 64), (40, 24)])
 def test_loss_and_gradient_with_the_full_matrix(variant: Variant, b: int, d: int) -> None:
-    """The formula with the d × d matrix; n = min(B, d) − 2 also where the batch is the larger."""
+    """The d × d matrix by integration; n = min(B, d) − 2 also where the batch is the larger."""
     features, old_features = 3 * randn(b, d, seed=5), randn(b, d, seed=6)
     n = min(b, d) - 2
     new, old = F.normalize(features, dim=1), F.normalize(old_features, dim=1)
-    g = matrix(geodesic_kernel(subspace(old, n), subspace(new, n)))
+    g = integrated(subspace(old, n), subspace(new, n))
 
     slow_leaf = features.clone().requires_grad_()
     terms = []
