@@ -66,9 +66,15 @@ def after_first_session(params, first):
     return method
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_training_that_dies_again_and_again_ends_in_the_same_bits(name):
-    params = small_params(f"method={name}", "train.epochs=3", "split=ncd")
+VIEWS = ("augmentation.name=crop_flip_jitter", "augmentation.views=2")
+
+
+@pytest.mark.parametrize(
+    ("name", "images"),
+    [*((name, ()) for name in METHODS), ("der_dacr", VIEWS), ("geodl", VIEWS)],
+)
+def test_a_training_that_dies_again_and_again_ends_in_the_same_bits(name, images):
+    params = small_params(f"method={name}", "train.epochs=3", "split=ncd", *images)
     first, second = two_sessions()
     start = after_first_session(params, first)
     undisturbed = copy.deepcopy(start)
