@@ -106,6 +106,8 @@ class Augmentation(Section):
     input_size: int = Field(ge=8, le=512)
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    views: int | None = Field(default=None, ge=1)
+    """Random training views of an image in a session; None: a new one in every epoch."""
 
 
 class Model(Section):

@@ -14,7 +14,7 @@ from torch.nn import functional
 from dacr.errors import UserError
 from dacr.model.backbones import ARCHITECTURES, Backbone, build_backbone
 
-SIZES = {"resnet32": 32, "resnet18_32": 32, "resnet18_112": 112, "resnet8": 32}
+SIZES = {"resnet32": 32, "resnet18_32": 32, "resnet18_112": 112, "resnet8": 32, "resnet8_wide": 32}
 NAMES = sorted(ARCHITECTURES)
 RESNET18S = ["resnet18_32", "resnet18_112"]
 
@@ -53,11 +53,15 @@ def test_parameter_counts() -> None:
     resnet18 = 11_689_512 - (512 * 1000 + 1000)
     resnet8 = (3 * 9 * 16 + 32) + (2 * 16 * 9 * 16 + 64)  # stem, first block
     resnet8 += (16 + 32) * 9 * 32 + 128 + (32 + 64) * 9 * 64 + 256 + projections
+    wide = (3 * 9 * 24 + 48) + (2 * 24 * 9 * 24 + 96)
+    wide += (24 + 48) * 9 * 48 + 192 + (48 + 96) * 9 * 96 + 384
+    wide += (24 * 48 + 2 * 48) + (48 * 96 + 2 * 96)
     expected = {
         "resnet32": resnet32_without_projections + projections,
         "resnet18_112": resnet18,
         "resnet18_32": resnet18 - 3 * 64 * (7 * 7 - 3 * 3),
         "resnet8": resnet8,
+        "resnet8_wide": wide,
     }
     assert {n: parameters(build_backbone(n, True, generator())) for n in NAMES} == expected
 
@@ -69,6 +73,7 @@ def test_parameter_counts() -> None:
         ("resnet18_32", (512, 4, 4)),
         ("resnet18_112", (512, 4, 4)),
         ("resnet8", (64, 4, 4)),
+        ("resnet8_wide", (96, 4, 4)),
     ],
 )
 def test_shapes(name: str, shape: tuple[int, int, int]) -> None:
@@ -148,7 +153,10 @@ def reference(state: dict[str, Tensor], x: Tensor, stem_stride: int, blocks: int
     return x
 
 
-@pytest.mark.parametrize(("name", "stem_stride", "blocks"), [("resnet32", 1, 5), ("resnet8", 2, 1)])
+@pytest.mark.parametrize(
+    ("name", "stem_stride", "blocks"),
+    [("resnet32", 1, 5), ("resnet8", 2, 1), ("resnet8_wide", 2, 1)],
+)
 def test_three_stage_networks_equal_the_reference(name: str, stem_stride: int, blocks: int) -> None:
     backbone = build(name, last_relu=False).double()
     x = images(32).double()

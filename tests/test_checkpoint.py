@@ -66,10 +66,17 @@ def after_first_session(params, first):
     return method
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [*((name, ()) for name in METHODS), ("der", ("options.warmup_epochs=1",))],
-)
+VIEWS = ("augmentation.name=crop_flip_jitter", "augmentation.views=2")
+VARIANTS = [
+    *((name, ()) for name in METHODS),
+    ("der", ("options.warmup_epochs=1",)),
+    ("der", VIEWS),
+    ("der_dacr", VIEWS),
+    ("geodl", VIEWS),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
 def test_a_training_that_dies_again_and_again_ends_in_the_same_bits(name, options):
     params = small_params(f"method={name}", "train.epochs=3", "split=ncd", *options)
     first, second = two_sessions()

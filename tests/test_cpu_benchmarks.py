@@ -104,13 +104,25 @@ def test_a_cpu_benchmark_has_the_sessions_of_the_papers(
 def test_cpu_benchmarks_share_what_is_tuned_once_and_no_source(tmp_path: Path) -> None:
     names = ["idigits_mini", "idigits_cpu", "icifar20_cpu"]
     mini, digits, cifar = (prepare(tmp_path, f"benchmark={name}") for name in names)
-    for section in ("mixture", "loss", "reduction", "model"):
+    for section in ("mixture", "loss", "reduction"):
         assert getattr(mini, section) == getattr(digits, section) == getattr(cifar, section)
+    assert mini.model == digits.model
     epochs = {"epochs": 1}
     trainings = [params.train.model_copy(update=epochs) for params in (mini, digits, cifar)]
     assert trainings[0] == trainings[1] == trainings[2]
     assert list(digits.data.sources) == digits.data.domains == DIGITS
     assert list(cifar.data.sources) == ["cifar100"]
+
+
+def test_each_view_of_an_image_is_trained_on_equally_often(tmp_path: Path) -> None:
+    params = prepare(tmp_path, "benchmark=icifar20_cpu")
+    assert params.augmentation.views
+    assert params.train.epochs % params.augmentation.views == 0
+
+
+def test_the_memory_of_digits_is_the_papers(tmp_path: Path) -> None:
+    cpu, paper = (prepare(tmp_path, f"benchmark={b}") for b in ("idigits_cpu", "idigits"))
+    assert cpu.memory.size == paper.memory.size
 
 
 def test_the_documented_benchmark_of_ones_own_has_its_own_source_alone(tmp_path: Path) -> None:

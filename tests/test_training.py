@@ -139,7 +139,7 @@ def test_features_are_extracted_in_order_whatever_the_batch_size():
     method = make_method(params, CPU).eval()
     data = session.data
     all_at_once = extract(data, method.features, method.augmentation, CPU)
-    in_pieces = extract(data, method.features, method.augmentation, CPU, 5)
+    in_pieces = extract(data, method.features, method.augmentation, CPU, batch_size=5)
     assert all_at_once.shape == (18, 64)
     assert torch.allclose(all_at_once, in_pieces, atol=1e-5)
 
@@ -174,7 +174,7 @@ def test_all_samples_are_labelled_with_their_own_class():
         trainer = trainer_for(method, session, checkpoint)
         batches = shuffle(session.data, None, 4, torch.Generator())
         (phase,) = method.phases(session)
-        for batch in trainer._batches(phase, batches, torch.Generator()):
+        for batch in trainer._batches(phase, batches, epoch=0):
             expected = method.augmentation.test(session.data.images(batch.positions))
             assert torch.equal(batch.images, expected)
             assert torch.equal(batch.labels, session.data.labels[batch.positions])

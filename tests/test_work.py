@@ -108,7 +108,11 @@ def compare(parts: Parts, tmp_path: Path, *overrides: str) -> None:
         assert passes_of(parts, scale) == Passes(seen["trained"], seen["frozen"]), session.index
 
 
-AUGMENTATIONS = ["none", "crop_flip_jitter"]
+AUGMENTATIONS = {
+    "none": ["augmentation.name=none"],
+    "fresh": ["augmentation.name=crop_flip_jitter"],
+    "views": ["augmentation.name=crop_flip_jitter", "augmentation.views=3"],
+}
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
@@ -117,9 +121,7 @@ def test_counted_passes_are_those_of_a_real_run(
     name: str, augmentation: str, tmp_path: Path
 ) -> None:
     options = ["options.second_stage_epochs=2"] if name == "eeil" else []
-    compare(
-        parts_of(name), tmp_path, f"method={name}", f"augmentation.name={augmentation}", *options
-    )
+    compare(parts_of(name), tmp_path, f"method={name}", *AUGMENTATIONS[augmentation], *options)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +141,14 @@ def test_the_expectation_step_counts_where_lambda_is_positive(
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 def test_a_warm_up_is_part_of_the_epochs(augmentation: str, tmp_path: Path) -> None:
-    options = "options.warmup_epochs=1", f"augmentation.name={augmentation}"
+    options = "options.warmup_epochs=1", *AUGMENTATIONS[augmentation]
     compare(parts_of("der"), tmp_path, "method=der", *options)
 
 
 @pytest.mark.parametrize("name", ["der", "eeil", "ucir"])
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 def test_no_second_stage_costs_nothing(name: str, augmentation: str, tmp_path: Path) -> None:
-    none = "options.second_stage_epochs=0", f"augmentation.name={augmentation}"
+    none = "options.second_stage_epochs=0", *AUGMENTATIONS[augmentation]
     compare(parts_of(name), tmp_path, f"method={name}", *none)
 
 
@@ -173,7 +175,7 @@ def test_parts_that_no_method_joins_add_up_too(
     tmp_path: Path,
 ) -> None:
     second = ["+options.second_stage_epochs=1"] if issubclass(classifier, TwoStage) else []
-    options = "method=replay", "~options.prior", f"augmentation.name={augmentation}", *second
+    options = "method=replay", "~options.prior", *AUGMENTATIONS[augmentation], *second
     compare(Parts(representation, classifier), tmp_path, *options)
 
 

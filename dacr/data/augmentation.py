@@ -9,7 +9,7 @@ throughout, where PIL would round to whole grey levels between two operations.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import log
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,16 @@ BRIGHTNESS = 63 / 255
 AREA_SCALE = (0.08, 1.0)
 ASPECT_RATIO = (3 / 4, 4 / 3)
 TRIES = 10
+
+
+Draw = tuple[Any, ...]
+"""The random parameters of samples: tensors with one entry per sample, or tuples of such."""
+
+
+def draw_of(draw: Draw, positions: Tensor) -> Draw:
+    """The parameters of the samples at ``positions`` alone."""
+    own = [draw_of(t, positions) if isinstance(t, tuple) else t[positions] for t in draw]
+    return type(draw)(*own) if hasattr(draw, "_fields") else tuple(own)
 
 
 class CropFlipJitterDraw(NamedTuple):
@@ -59,15 +69,31 @@ class Augmentation(ABC):
     random: ClassVar[bool]
     """Whether two training passes over an image can differ."""
 
-    def __init__(self, image_size: int, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(
+        self,
+        image_size: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        views: int | None = None,
+    ) -> None:
         self.image_size = image_size
+        self.views = views if self.random else 1
+        """How many training views an image has in a session; None: a new one in every epoch."""
         self._mean = WHITE * torch.tensor(mean)
         self._std = WHITE * torch.tensor(std)
         self._rows: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
 
     @abstractmethod
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> Draw:
+        """Random parameters for images of this shape; ``generator`` is a CPU one."""
+
+    @abstractmethod
+    def apply(self, images: Tensor, draw: Any) -> Tensor:
+        """The images as the network is trained on them, by the parameters of ``draw``."""
+
     def train(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """The images as the network is trained on them; ``generator`` is a CPU one."""
+        """The images as the network is trained on them, by parameters drawn here."""
+        return self.apply(images, self.draw(images.shape, generator))
 
     @abstractmethod
     def test(self, images: Tensor) -> Tensor:
@@ -93,7 +119,10 @@ class ResizeOnly(Augmentation):
 
     random = False
 
-    def train(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> Draw:
+        return ()
+
+    def apply(self, images: Tensor, draw: Draw) -> Tensor:
         return self.test(images)
 
     def test(self, images: Tensor) -> Tensor:
@@ -111,13 +140,13 @@ class _Cropping(Augmentation):
     random = True
 
     def test(self, images: Tensor) -> Tensor:
-        self._require_room(images)
+        self._require_room(images.shape)
         top, left = (round((side - self.image_size) / 2) for side in images.shape[1:3])
         crop = images[:, top : top + self.image_size, left : left + self.image_size]
         return self._normalise(crop.float())
 
-    def _require_room(self, images: Tensor) -> None:
-        height, width = images.shape[1:3]
+    def _require_room(self, shape: torch.Size) -> None:
+        _, height, width, _ = shape
         if min(height, width) < self.image_size:
             raise UserError(
                 f"images of {height}×{width} are smaller than the network input of "
@@ -129,11 +158,8 @@ class _Cropping(Augmentation):
 class CropFlipJitter(_Cropping):
     """iCIFAR-20: RandomCrop(padding=4), RandomHorizontalFlip, ColorJitter(brightness=63/255)."""
 
-    def train(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        self._require_room(images)
-        return self.apply(images, self.draw(images.shape, generator))
-
     def draw(self, shape: torch.Size, generator: torch.Generator) -> CropFlipJitterDraw:
+        self._require_room(shape)
         count, height, width, _ = shape
         slack = 2 * PADDING - self.image_size
         return CropFlipJitterDraw(
@@ -159,11 +185,8 @@ class CropFlipJitter(_Cropping):
 class ResizedCropFlip(_Cropping):
     """iDomainNet: RandomResizedCrop, RandomHorizontalFlip."""
 
-    def train(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        self._require_room(images)
-        return self.apply(images, self.draw(images.shape, generator))
-
     def draw(self, shape: torch.Size, generator: torch.Generator) -> ResizedCropFlipDraw:
+        self._require_room(shape)
         count, height, width, _ = shape
         boxes = draw_boxes(count, height, width, generator)
         return ResizedCropFlipDraw(boxes, _draw_flips(count, generator))
@@ -261,4 +284,5 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 
 def make_augmentation(section: config.Augmentation) -> Augmentation:
     """What the section ``augmentation`` of the parameters describes."""
-    return AUGMENTATIONS[section.name](section.input_size, section.mean, section.std)
+    kind = AUGMENTATIONS[section.name]
+    return kind(section.input_size, section.mean, section.std, section.views)

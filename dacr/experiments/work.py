@@ -55,7 +55,8 @@ def passes_of(parts: Parts, scale: Scale) -> Passes:
         scale.teacher(teachers, steps)
         + classifier.teacher_passes(scale, extractors)
         + representation.session_passes(scale, classifier.session_views(scale))
-        + extractors * (classifier.looked_at(scale) + scale.images + scale.test)
+        + representation.feature_passes(scale, classifier.looked_at(scale))
+        + extractors * (scale.images + scale.test)
     )
     return Passes(steps, frozen)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dacr.config import Params, Train
-from dacr.data.augmentation import Augmentation
+from dacr.data.augmentation import Augmentation, Draw, draw_of
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.session import Session, TrainingView
@@ -38,6 +38,8 @@ class Batch:
     is_memory: Tensor
     positions: Tensor
     """Where the samples stand in D̃_t: what was computed once per session is looked up by it."""
+    view: int = 0
+    """Which of their training views the images are, where these are fixed for the session."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,8 @@ class Trainer:
         batches = shuffle(
             self.session.data, phase.positions, self.train.batch_size, self._generator(phase, epoch)
         )
-        augment = torch_generator(self.seed, "augment", self.session.index, phase.name, epoch)
         count = 0
-        for number, batch in enumerate(self._batches(phase, batches, augment)):
+        for number, batch in enumerate(self._batches(phase, batches, epoch)):
             rate = learning_rate(phase, self.train, epoch + number / len(batches))
             for group in optimizer.param_groups:
                 group["lr"] = rate * group.get("lr_factor", 1.0)
@@ -154,19 +155,28 @@ class Trainer:
     def _generator(self, phase: Phase, epoch: int) -> torch.Generator:
         return torch_generator(self.seed, "shuffle", self.session.index, phase.name, epoch)
 
-    def _batches(
-        self, phase: Phase, batches: list[Tensor], generator: torch.Generator
-    ) -> Iterator[Batch]:
+    def _batches(self, phase: Phase, batches: list[Tensor], epoch: int) -> Iterator[Batch]:
         """Gather and augment on the device; the parameters of augmentation come from the CPU."""
         if not phase.images:
             for positions in batches:
                 yield self._batch(send(positions, self.device), NO_IMAGES)
             return
-        for positions, images in self.session.data.feed(self.device).batches(batches):
-            yield self._batch(positions, self.augmentation.train(images, generator))
+        augment, view = self._augment(phase, epoch), epoch % (self.augmentation.views or 1)
+        fed = self.session.data.feed(self.device).batches(batches)
+        for own, (positions, images) in zip(batches, fed, strict=True):
+            yield self._batch(positions, augment(own, images), view)
 
-    def _batch(self, positions: Tensor, images: Tensor) -> Batch:
-        return Batch(images, self._labels[positions], self._is_memory[positions], positions)
+    def _augment(self, phase: Phase, epoch: int) -> Callable[[Tensor, Tensor], Tensor]:
+        """What happens in an epoch to a batch, given by positions (on the CPU) and images."""
+        augmentation, views, index = self.augmentation, self.augmentation.views, self.session.index
+        if views is None:
+            fresh = torch_generator(self.seed, "augment", index, phase.name, epoch)
+            return lambda positions, images: augmentation.train(images, fresh)
+        draw = draw_view(augmentation, self.session, self.seed, epoch % views)
+        return lambda positions, images: augmentation.apply(images, draw_of(draw, positions))
+
+    def _batch(self, positions: Tensor, images: Tensor, view: int = 0) -> Batch:
+        return Batch(images, self._labels[positions], self._is_memory[positions], positions, view)
 
 
 NO_IMAGES = torch.empty(0)
@@ -199,15 +209,32 @@ def balanced(labels: Tensor, generator: torch.Generator) -> Tensor:
     return torch.cat([order[labels[order] == row][:size] for row in range(len(support))])
 
 
+def draw_view(augmentation: Augmentation, session: Session, seed: int, view: int) -> Draw:
+    """The augmentation of all of D̃_t in a fixed view, in order of position."""
+    shape = session.data.images(torch.arange(1)).shape[1:]
+    generator = torch_generator(seed, "view", session.index, view)
+    return augmentation.draw(torch.Size((len(session.data), *shape)), generator)
+
+
 @torch.no_grad()
 def extract(
     view: TrainingView,
     function: Callable[[Tensor], Tensor],
     augmentation: Augmentation,
     device: torch.device,
+    draw: Draw | None = None,
     batch_size: int = 256,
 ) -> Tensor:
-    """``function`` of every image in test transform, kept on the device, in order of position."""
+    """``function`` of every image, kept on the device, in order of position.
+
+    The images are in test transform, or augmented by ``draw``.
+    """
     batches = torch.arange(len(view)).split(batch_size)
-    images = (images for _, images in view.feed(device).batches(batches))
-    return torch.cat([function(augmentation.test(own)).float() for own in images])
+    fed = view.feed(device).batches(batches)
+    inputs = (
+        augmentation.test(images)
+        if draw is None
+        else augmentation.apply(images, draw_of(draw, positions))
+        for positions, (_, images) in zip(batches, fed, strict=True)
+    )
+    return torch.cat([function(own).float() for own in inputs])

@@ -63,6 +63,9 @@ class Expandable(Representation):
         frozen = None if self.old is None else self.old(batch)
         return self.features.represent(batch.images, frozen)._replace(old=frozen)
 
+    def feature(self, batch: Batch) -> Tensor:
+        return self.forward(batch).feature
+
     def losses(self, features: Features, batch: Batch) -> Losses:
         """The auxiliary classifier sees the newest extractor alone."""
         if self.old is None:
@@ -92,6 +95,11 @@ class Expandable(Representation):
         """The frozen extractors see D̃_t once; without augmentation the teacher has asked them."""
         frozen = scale.index - 1 if times and scale.augmented else 0
         return (frozen + times) * scale.images
+
+    @classmethod
+    def feature_passes(cls, scale: Scale, images: int) -> int:
+        """With a fixed number of views the teacher has asked the frozen extractors already."""
+        return images * (scale.index if scale.views is None else 1)
 
 
 class BalancedLinearOptions(SecondStageOptions):

@@ -6,9 +6,11 @@
 | `resnet18_32`  | 32×32   | 3×3                       | 2 blocks of 64 … 512     | 512     |
 | `resnet18_112` | 112×112 | 7×7 stride 2, max-pool    | 2 blocks of 64 … 512     | 512     |
 | `resnet8`      | 32×32   | 3×3 stride 2              | 1 block of 16, 32, 64    | 64      |
+| `resnet8_wide` | 32×32   | 3×3 stride 2              | 1 block of 24, 48, 96    | 96      |
 
 `resnet32` is the modified 32-layer network of UCIR (iDigits), the ResNet-18s are DER's (iCIFAR-20,
-iDomainNet), and `resnet8` is a thin one that a CPU trains in minutes. Any input size works.
+iDomainNet), and `resnet8` is a thin one that a CPU trains in minutes; photographs need the wider
+one. Any input size works.
 """
 
 from dataclasses import dataclass
@@ -44,6 +46,7 @@ ARCHITECTURES = {
         zero_init_residual=True,
     ),
     "resnet8": Architecture(widths=(16, 32, 64), blocks=1, stem_stride=2),
+    "resnet8_wide": Architecture(widths=(24, 48, 96), blocks=1, stem_stride=2),
 }
 
 

@@ -157,7 +157,7 @@ def loop_share(params: Params, device: torch.device, rounds: int = 5) -> tuple[f
     with _scratch("loop") as checkpoint:
         trainer = Trainer(method, session, checkpoint, _Silent(1, 1))
         positions = torch.arange(params.train.batch_size)
-        (batch,) = trainer._batches(phase, [positions], torch.Generator())
+        (batch,) = trainer._batches(phase, [positions], epoch=0)
         steps = -(-len(session.data) // params.train.batch_size)
         step = _bare_step(method, phase, batch)
         loops, bares = [], []
@@ -170,7 +170,7 @@ def loop_share(params: Params, device: torch.device, rounds: int = 5) -> tuple[f
 
 
 NETWORKS = {
-    "cpu": {"resnet8": (32, 32)},
+    "cpu": {"resnet8": (32, 32), "resnet8_wide": (32, 32)},
     "cuda": {"resnet32": (32, 128), "resnet18_32": (32, 128), "resnet18_112": (112, 256)},
 }
 """What benchmarks train on a kind of device, with the sizes of an image and of a batch."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from dacr.config import Section
@@ -63,9 +64,13 @@ class Representation(nn.Module):
         Looked up where images are the same in every epoch.
         """
         if self.setting.augmentation.random:
-            return Teacher(self.setting, session, self.features)
+            return torch.no_grad()(self.feature)
         features = self.session_features(session)
         return lambda batch: features[batch.positions]
+
+    def feature(self, batch: Batch) -> Tensor:
+        """v of a batch alone, [B, dim]."""
+        return self.features.represent(batch.images).feature
 
     def restore(self, extractors: Sequence[Mapping[str, Tensor]]) -> None:
         """Take over the weights of all extractors, the oldest first."""
@@ -90,6 +95,11 @@ class Representation(nn.Module):
     def session_passes(cls, scale: Scale, times: int) -> int:
         """Passes of ``session_features``, called so many times while a session is learned."""
         return times * cls.extractors(scale.index) * scale.images
+
+    @classmethod
+    def feature_passes(cls, scale: Scale, images: int) -> int:
+        """Passes of ``feature`` on so many images."""
+        return images
 
     # -- building ---------------------------------------------------------------------------
 

@@ -36,9 +36,14 @@ class Scale:
         """How many images the main phase trains on, each epoch anew."""
         return self.params.train.epochs * self.images
 
+    @property
+    def views(self) -> int | None:
+        """How many training views an image has; None if there is a new one in every epoch."""
+        return self.params.augmentation.views if self.augmented else 1
+
     def teacher(self, networks: int, asked: int) -> int:
         """Passes of a teacher of so many networks whose answers on ``asked`` images are needed.
 
-        Where images are the same in every epoch, it sees D̃_t once and its answers are kept.
+        Where images have a fixed number of views, it sees D̃_t once in each; its answers are kept.
         """
-        return networks * (asked if self.augmented else self.images)
+        return networks * (asked if self.views is None else self.views * self.images)
