@@ -157,14 +157,21 @@ class Results:
         return {key: gain for key, gain in found.items() if gain}
 
     def rank_tests(self, metric: str) -> dict[str, RankTest]:
-        """Of every row whose gains over all splits and seeds are enough for one."""
-        splits = self.table.splits
+        """By label: of the rows whose gains over all splits, sizes and seeds are enough for one."""
+        table = self.table
         found: dict[str, list[float]] = {}
-        for split in splits if len(splits) > 1 else []:
+        # Along several parameters the benchmark's own size of each is the same experiment.
+        several = len(table.along) == 1 or (len(table.splits) > 1 and not table.along)
+        for split in table.splits if several else []:
             for key, gain in self.gains(split, metric).items():
-                found.setdefault(key, []).extend(gain.by_seed.values())
-        tests = {key: rank_test(differences) for key, differences in found.items()}
-        return {key: test for key, test in tests.items() if test}
+                found.setdefault(self.label(key), []).extend(gain.by_seed.values())
+        tests = {label: rank_test(differences) for label, differences in found.items()}
+        return {label: test for label, test in tests.items() if test}
+
+    def label(self, row: str) -> str:
+        """Of a row, at whatever size of a parameter."""
+        own = self.rows[row]
+        return own.place.label if own.place else own.label
 
     def trend(self, row: str, axis: Axis, split: str, metric: str) -> Trend | None:
         """How a row's gain at the last measured size of a parameter differs from the first."""

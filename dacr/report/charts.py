@@ -108,7 +108,7 @@ def look(colour: int) -> tuple[str, str]:
     """
     pair, odd = divmod(colour % PALETTE, 2)
     if colour % PALETTE >= GROUPS:
-        return SHAPES[2 * (colour % PALETTE - GROUPS)], "dotted"
+        return SHAPES[(2 * (colour % PALETTE - GROUPS) + 3) % len(SHAPES)], "dotted"
     return SHAPES[(pair + odd * len(SHAPES) // 2) % len(SHAPES)], "dashed" if odd else ""
 
 
@@ -278,7 +278,7 @@ def _end_values(lines: Sequence[Line], axes: _Axes) -> Iterable[Markup]:
     values = [line.points[-1][1] for line in lines]
     for line, value, y in zip(lines, values, _apart([*map(axes.y, values)]), strict=True):
         yield _mark(line.colour, edge + 15, y, f"{line.name}: {value:.4g}")
-        yield text_at(edge + 24, y + 4, short(value), "value", line.colour)
+        yield text_at(edge + 24, y + 4, short(round(value, 3)), "value", line.colour)
 
 
 def _apart(positions: Sequence[float], gap: float = 14.0) -> list[float]:

@@ -11,6 +11,8 @@ from dacr.experiments.tables import Row
 from dacr.report.html import Card, Field, Sheet
 from dacr.report.table_figures import signed, with_deviation, words
 
+OK = "ok"
+
 
 def verdict(mean: float | None, row: Row) -> Field:
     """``ok``, ``off by`` so much, or nothing yet."""
@@ -18,7 +20,7 @@ def verdict(mean: float | None, row: Row) -> Field:
         return Field("to be measured" if row.expected else NOTHING)
     off, digits = mean - row.expected.value, decimals(row.expected.metric)
     if abs(off) <= row.expected.within:
-        return Field("ok", {"class": "better"})
+        return Field(OK, {"class": "better"})
     return Field(f"off by {signed(off, digits)}", {"class": "worse"})
 
 
@@ -55,16 +57,18 @@ def check_sheet(results: Results, seeds_of: Callable[[list[Record]], str | Field
 
 
 def check_cards(results: Results) -> list[Card]:
-    """What was measured, in the order in which it is checked."""
-    cards = []
-    for key, row in results.rows.items():
-        if row.expected is None:
-            continue
-        metric = row.expected.metric
-        own = results.number(key, row.split or "", metric)
-        if own.mean is None:
-            continue
-        told = f"{verdict(own.mean, row).text}, expected {expectation(row)}"
-        text = with_deviation(own.mean, own.deviation, decimals(metric))
-        cards.append(Card(row.label, text, [words(metric), told]))
-    return cards
+    """How many rows are as expected, and which is the first that is not."""
+    off, measured = [], 0
+    for number, (key, row) in enumerate(results.rows.items(), start=1):
+        own = _measured(results, key, row)
+        measured += own is not None
+        if own is not None and verdict(own, row).text != OK:
+            off.append(f"{number}. {row.label}, {verdict(own, row).text}")
+    told = [f"{len(results.rows) - measured} to be measured"] * (measured < len(results.rows))
+    told += [f"the first that is off: {off[0]}"] if off else []
+    return [Card("rows are as expected", f"{measured - len(off)} of {len(results.rows)}", told)]
+
+
+def _measured(results: Results, key: str, row: Row) -> float | None:
+    metric = row.expected.metric if row.expected else results.table.metrics[0]
+    return results.number(key, row.split or "", metric).mean

@@ -22,7 +22,7 @@ from dacr.report.charts import (
 from dacr.report.html import Field, Figure, Sheet, percent_map
 
 # A host and its 'w/ ours' have colours that are near each other: UCIR's are blues, GeoDL's greens,
-# DER's a pink and two reds. Hosts have odd colours, which lines draw dashed; fair hosts are dotted.
+# DER's pink, orange, red. Hosts have odd colours, which lines draw dashed; fair hosts are dotted.
 METHOD_COLOURS = {
     "replay": 5, "icarl": 4, "eeil": 3, "meta_dr": 10,
     "ucir": 9, "ucir_fair": 12, "ucir_dacr": 0, "geodl": 7, "geodl_fair": 13, "geodl_dacr": 2,
@@ -81,7 +81,7 @@ def metric_sheet(
         told["seeds"] = seeds_of(results.records[key, split]) if own.seeds else NOTHING
         if gains:
             told["gain"] = signed_gain(own.gain, digits)
-            told["95 % of it"] = interval(own.gain, digits)
+            told["95 % interval"] = interval(own.gain, digits)
         if results.has_fair_hosts:
             told["over"] = results.rows[own.gain.over].label if own.gain else NOTHING
             told["over published"] = signed_gain(own.published_gain, digits)
@@ -185,7 +185,7 @@ def bars(
     """A bar per row; ``where`` says what all of them have in common."""
     numbers = {key: results.number(key, split, metric) for key in keys}
     rows = [
-        Bar(label_of(results, key), own.mean, colour_of(results, key), own.deviation, own.paper)
+        Bar(results.label(key), own.mean, colour_of(results, key), own.deviation, own.paper)
         for key, own in numbers.items()
         if own.mean is not None or own.paper is not None
     ]
@@ -197,11 +197,6 @@ def bars(
     if any(row.paper is not None for row in rows):
         caption += f" The diamonds are the paper's, of {results.reference_name}."
     return bar_chart(rows, caption, decimals(metric))
-
-
-def label_of(results: Results, row: str) -> str:
-    own = results.rows[row]
-    return own.place.label if own.place else own.label
 
 
 def over_values(results: Results, split: str, metric: str) -> list[Figure]:

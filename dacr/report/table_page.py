@@ -23,7 +23,6 @@ from dacr.report.table_figures import (
     embeddings,
     figures,
     interval,
-    label_of,
     metric_sheet,
     signed,
     signed_gain,
@@ -51,7 +50,7 @@ def leading_row(results: Results, split: str, metric: str) -> str | None:
 
 def _row_card(results: Results, row: str, split: str, metric: str) -> Card:
     own, digits = results.number(row, split, metric), decimals(metric)
-    title = f"{split.upper()}: {results.rows[row].label}"
+    title = f"{split.upper()}: {results.label(row)}"
     if own.gain:
         return _gain_card(results, row, split, metric)
     theirs = with_deviation(own.paper, own.paper_deviation, digits)
@@ -70,12 +69,12 @@ def _gain_card(results: Results, row: str, split: str, metric: str) -> Card:
     meanings = [f"{words(metric)}, {said.counted(own.gain.seeds, 'seed')}"]
     if own.gain.interval:
         meanings.append(f"95 %: {interval(own.gain, digits)}")
-    published = label_of(results, results.rows[row].hosts[0])
+    published = results.label(results.rows[row].hosts[0])
     if own.published_gain and own.published_gain.over != own.gain.over:
         meanings.append(f"over {published}: {signed_gain(own.published_gain, digits)}")
     theirs = f"paper, {results.reference_name}: {signed(own.paper_gain, digits)} over {published}"
     return Card(
-        f"{split.upper()}: {results.rows[row].label} over {label_of(results, own.gain.over)}",
+        f"{split.upper()}: {results.label(row)} over {results.label(own.gain.over)}",
         signed_gain(own.gain, digits),
         meanings,
         paper="" if own.paper_gain is None else theirs,
@@ -101,8 +100,8 @@ def _about_numbers(results: Results) -> str:
     text = "A measured value is the mean of the seeds ± their standard deviation."
     if results.has_gains:
         text += (
-            f" A gain is {said.gain_rule(results)}, on the seeds that both have, ± the standard "
-            "deviation of the seeds' own gains, and the 95 % interval of its mean; n.s. is not "
+            f" A gain is {said.gain_rule(results)}, on the seeds that both have, with the standard "
+            "deviation of the seeds' own gains and the 95 % interval of its mean; n.s. is not "
             "significant."
         )
     text += " Each seed leads to its experiment."
@@ -159,7 +158,7 @@ def render_table(results: Results) -> str:
                 "Numbers",
                 [Figure(sheet=own) for own in number_sheets(results)],
                 _about_numbers(results),
-                "broad",
+                "broad" if splits else "single",
             ),
         ],
         table=table,

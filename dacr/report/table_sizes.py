@@ -15,8 +15,7 @@ from dacr.report.table_figures import (
     bars,
     colour_of,
     interval,
-    label_of,
-    signed_gain,
+    signed,
     with_deviation,
     words,
 )
@@ -63,7 +62,7 @@ def _sheet(
     rows: list[list[str | Field]] = []
     for row in base_rows(results):
         keys = [(sized_key(row, axis, size), split) for _, size, split in places]
-        rows.append([label_of(results, keys[0][0]), *(cell(key, s, metric) for key, s in keys)])
+        rows.append([results.label(keys[0][0]), *(cell(key, s, metric) for key, s in keys)])
     return Sheet(label, ["", *(heading for heading, _, _ in places)], rows)
 
 
@@ -85,9 +84,11 @@ def gain_cells(results: Results) -> Cell:
         gain, digits = results.number(key, split, metric).gain, decimals(metric)
         if gain is None:
             return NOTHING
+        text = signed(gain.mean, digits)
+        if gain.interval:
+            text += f" ({interval(gain, digits)})"
         several = len(results.rows[key].hosts) > 1
-        over = f", over {label_of(results, gain.over)}" if several else ""
-        return f"{signed_gain(gain, digits)} ({interval(gain, digits)}{over})"
+        return f"{text} over {results.label(gain.over)}" if several else text
 
     return cell
 
@@ -136,7 +137,7 @@ def _values(
         line = [(x, y) for x, y, _ in points if y is not None]
         kept = [own for own, (_, y, _) in zip(around, points, strict=True) if y is not None]
         if line:
-            lines.append(Line(label_of(results, keys[0]), line, colour_of(results, keys[0]), kept))
+            lines.append(Line(results.label(keys[0]), line, colour_of(results, keys[0]), kept))
     text = f"{split.upper()}: {words(metric)} over {axis.symbol}"
     return _chart(
         results, lines, axis, words(metric), f"{text}; the whiskers are one standard deviation."
@@ -154,9 +155,7 @@ def _gains(results: Results, rows: list[str], axis: Axis, split: str, metric: st
         points = [(float(i), gain.mean) for i, gain in enumerate(gains) if gain]
         if points:
             reach = [gain.interval for gain in gains if gain]
-            lines.append(
-                Line(label_of(results, keys[0]), points, colour_of(results, keys[0]), reach)
-            )
+            lines.append(Line(results.label(keys[0]), points, colour_of(results, keys[0]), reach))
     whose = f"gain of {' and '.join(line.name for line in lines)}"
     text = f"{split.upper()}: {whose} in {words(metric)} over {axis.symbol}"
     return _chart(

@@ -125,7 +125,8 @@ def _needs(works: Sequence[Work], seconds: float, device: Device) -> str:
 def show_results(results: Results, console: Console) -> None:
     table = results.table
     source = table.source or "not in the paper"
-    console.print(Text.assemble((table.title, "bold"), f" ({source}), on {results.benchmark}"))
+    where = f", on {results.benchmark}" if table.splits else ""
+    console.print(Text.assemble((table.title, "bold"), f" ({source}){where}"))
     console.print(*map(table_of, _sheets(results)))
     told = ["Nothing was measured yet."]
     if results.all_records:

@@ -11,8 +11,8 @@ from dacr.experiments.results import Results
 from dacr.experiments.tables import size_text
 
 HELD_OUT = (
-    "These numbers are of held-out training images, with seeds of their own. They serve to choose "
-    "settings: no test image was used, and no result is reported from here."
+    "These numbers are of held-out training images and serve to choose settings: no test image was "
+    "used, and no result is reported from here."
 )
 
 
@@ -99,6 +99,8 @@ def where(results: Results) -> str:
 
 
 def beside(results: Results) -> str:
+    if not results.table.splits:
+        return "What each row should have stands beside it, and who says so."
     if results.reference is None:
         return "The paper has no numbers here."
     if results.reference == results.benchmark:
@@ -130,7 +132,7 @@ def significance(results: Results) -> list[str]:
             if gains := results.gains(split, metric):
                 name = f"{split.upper()}, {metric.replace('_', ' ')}"
                 found.append(f"{name}: {_sorted_out(results, gains, decimals(metric))}")
-        found += _trends(results, metric) if results.table.along else _ranks(results, metric)
+        found += [*_ranks(results, metric), *_trends(results, metric)]
     return found
 
 
@@ -141,16 +143,15 @@ def _sorted_out(results: Results, gains: dict[str, Gain], digits: int) -> str:
         kinds[gain.significant].append(_claim(results, key, gain, digits))
     titles = {True: "significant", False: "not significant", None: "one seed, no interval"}
     if results.table.along:
-        numbers = [f"{len(told)} {titles[kind]}" for kind, told in kinds.items() if told]
-        return f"of {counted(len(gains), 'gain')} {', '.join(numbers)}."
+        number = f"{len(kinds[True])} of {counted(len(gains), 'gain')}"
+        alone = f"; {len(kinds[None])} with one seed, which have no interval" if kinds[None] else ""
+        return f"{number} significant{alone}."
     sentences = [f"{titles[kind]}: {'; '.join(told)}." for kind, told in kinds.items() if told]
     return " ".join(sentences)
 
 
 def _claim(results: Results, key: str, gain: Gain, digits: int) -> str:
-    host = results.rows[gain.over]
-    over = host.place.label if host.place else host.label
-    told = f"{results.rows[key].label} over {over} {gain.mean:+.{digits}f}"
+    told = f"{results.label(key)} over {results.label(gain.over)} {gain.mean:+.{digits}f}"
     return _with_interval(told, gain, digits)
 
 
@@ -158,12 +159,12 @@ def _ranks(results: Results, metric: str) -> list[str]:
     """Wilcoxon's signed-rank test over the pairs of all splits."""
     digits = decimals(metric)
     told = [
-        f"{results.rows[key].label} {test.median:+.{digits}f} in the median of "
+        f"{label} {test.median:+.{digits}f} in the median of "
         f"{test.pairs} pairs, p = {test.p:.2g}" + ("" if test.significant else ", not significant")
-        for key, test in results.rank_tests(metric).items()
+        for label, test in results.rank_tests(metric).items()
     ]
     name = metric.replace("_", " ")
-    start = f"All splits, {name}, the signed-rank test of the gains by split and seed"
+    start = f"All together, {name}, Wilcoxon's signed-rank test of all pairs"
     return [f"{start}: {'; '.join(told)}."] if told else []
 
 
@@ -179,7 +180,7 @@ def _trends(results: Results, metric: str) -> list[str]:
                 if trend := results.trend(row, axis, split, metric):
                     sizes = f"{size_text(trend.first)} to {size_text(trend.last)}"
                     found.append(
-                        f"{split.upper()}, {name}: from {sizes} {axis.symbol} the gain of "
+                        f"{split.upper()}, {name}, {axis.symbol} from {sizes}: the gain of "
                         f"{rows[row]} changes by {_change(trend.change, decimals(metric))}."
                     )
     return found
