@@ -217,7 +217,8 @@ def _compare(
 
 
 def test_the_papers_own_settings_are_comparable(tmp_path: Path) -> None:
-    same = _compare(tmp_path, "benchmark=icifar20", "split=ncd", "method=der_dacr")
+    choice = "benchmark=icifar20", "split=ncd", "method=der_dacr", "reading=printed"
+    same = _compare(tmp_path, *choice)
     assert same.reason is None
     assert same.values["average_incremental_accuracy"] == 82.11
     assert same.values["final_accuracy"] == 76.40
@@ -229,7 +230,7 @@ def test_the_papers_own_settings_are_comparable(tmp_path: Path) -> None:
 @pytest.mark.parametrize("benchmark", ["icifar20", "idomainnet", "idigits"])
 @pytest.mark.parametrize("method", load_paper().methods)
 def test_every_method_has_the_papers_settings(tmp_path: Path, benchmark: str, method: str) -> None:
-    choice = f"benchmark={benchmark}", "split=nd", f"method={method}"
+    choice = f"benchmark={benchmark}", "split=nd", f"method={method}", "reading=printed"
     reason = _compare(tmp_path, *choice).reason
     if load_paper().is_fair(method):
         assert reason == "options.prior empirical (paper uniform)"
@@ -253,7 +254,7 @@ def test_every_method_has_the_papers_settings(tmp_path: Path, benchmark: str, me
     ],
 )
 def test_other_settings_are_named(tmp_path: Path, choice: list[str], reason: str | None) -> None:
-    base = ["benchmark=icifar20", "split=ncd", "method=der_dacr"]
+    base = ["benchmark=icifar20", "split=ncd", "method=der_dacr", "reading=printed"]
     given = {word.split("=")[0] for word in choice}
     found = _compare(tmp_path, *(w for w in base if w.split("=")[0] not in given), *choice).reason
     assert found is None if reason is None else reason in str(found)

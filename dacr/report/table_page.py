@@ -39,13 +39,14 @@ def split_cards(results: Results) -> list[Card]:
 
 
 def leading_row(results: Results, split: str, metric: str) -> str | None:
-    """The last row that is a method as the benchmark configures it; else the last one.
+    """The last method that is there as the benchmark configures it; else the last row.
 
     Not the best: of many settings the best on test images is so by chance, too.
     """
     measured = [key for key in results.rows if results.number(key, split, metric).seeds]
-    plain = [key for key in measured if key in results.plain]
-    return next(reversed(plain or measured), None)
+    # Several rows may be the same experiment: the first of them is meant to be the method.
+    plain = {results.rows[key].method: key for key in reversed(measured) if key in results.plain}
+    return next(iter(plain.values()), measured[-1] if measured else None)
 
 
 def _row_card(results: Results, row: str, split: str, metric: str) -> Card:
