@@ -172,11 +172,13 @@ def test_page_and_terminal_say_over_which_host_and_what_is_chance(results: Resul
     assert "ND: DER w/ ours over DER<" in page
     nc, nd = (line for line in significance(results) if line.startswith(("NC", "ND")))
     assert " ".join(nd.split()) in text
-    assert "not significant: DER w/ ours over DER (fair) +0.00" in nc
-    chance, alone = nd.split(" one seed, no interval: ")
-    assert "significant: DER (fair) over DER -2.00" in chance
+    assert "Not significant: DER w/ ours over DER (fair) +0.00" in nc
+    chance, alone = nd.split(" One seed, no interval: ")
+    assert "accuracy. Significant: DER (fair) over DER -2.00" in chance
     assert "DER w/ ours over DER +5.10 (+4.85 … +5.35)" in chance
     assert alone == "UCIR w/ ours over UCIR +10.00."
+    *_, missing = significance(results)
+    assert missing == "Not measured, so that gains are over the other host: UCIR (fair) on ND."
 
 
 def test_all_splits_together_have_a_rank_test(results: Results) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dacr.evaluation.formats import decimals
 from dacr.experiments.gains import CONFIDENCE, Gain
+from dacr.experiments.reading import some
 from dacr.experiments.results import Results
 from dacr.experiments.tables import size_text
 
@@ -131,9 +132,25 @@ def significance(results: Results) -> list[str]:
         for split in results.table.splits:
             if gains := results.gains(split, metric):
                 name = f"{split.upper()}, {metric.replace('_', ' ')}"
-                found.append(f"{name}: {_sorted_out(results, gains, decimals(metric))}")
+                found.append(f"{name}. {_sorted_out(results, gains, decimals(metric))}")
         found += [*_ranks(results, metric), *_trends(results, metric)]
-    return found
+    return [*found, *_unmeasured_hosts(results)]
+
+
+def _unmeasured_hosts(results: Results) -> list[str]:
+    """A gain over the better of two is one over the other where only that was measured."""
+    missing = [
+        f"{results.rows[host].label} on {split.upper()}"
+        for split in results.table.splits
+        for key, row in results.rows.items()
+        if len(row.hosts) > 1 and results.records[key, split]
+        for host in row.hosts
+        if not results.records[host, split]
+    ]
+    told = (
+        f"Not measured, so that gains are over the other host: {some([*dict.fromkeys(missing)])}."
+    )
+    return [told] if missing else []
 
 
 def _sorted_out(results: Results, gains: dict[str, Gain], digits: int) -> str:
@@ -141,7 +158,7 @@ def _sorted_out(results: Results, gains: dict[str, Gain], digits: int) -> str:
     kinds: dict[bool | None, list[str]] = {True: [], False: [], None: []}
     for key, gain in gains.items():
         kinds[gain.significant].append(_claim(results, key, gain, digits))
-    titles = {True: "significant", False: "not significant", None: "one seed, no interval"}
+    titles = {True: "Significant", False: "Not significant", None: "One seed, no interval"}
     if results.table.along:
         number = f"{len(kinds[True])} of {counted(len(gains), 'gain')}"
         alone = f"; {len(kinds[None])} with one seed, which have no interval" if kinds[None] else ""
