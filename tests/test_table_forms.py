@@ -239,6 +239,14 @@ def test_the_trend_of_a_gain_is_paired_by_seed(paper: Paper, store: Store) -> No
     assert values.rows[2][1] == "73.00 ± 1.00"
     told = str(differences.rows[2][2])
     assert told.startswith("+7.83 (+5.94 … +9.73) over DER (fair)")
+    # Six gains above 0 have the smallest p of six pairs, 2 of 64.
+    ranks = [
+        own for own in sheets(results) if own.label.startswith("All splits and sizes, gain in a")
+    ]
+    assert [list(row) for row in ranks[0].rows] == [
+        ["DER (fair)", "+10.00", "6", "0.031"],
+        ["DER w/ ours", "+5.50", "6", "0.031"],
+    ]
 
 
 def test_with_several_splits_a_sheet_is_a_size(paper: Paper, store: Store) -> None:

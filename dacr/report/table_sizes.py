@@ -103,7 +103,24 @@ def sheets(
         if metric in results.table.claims and results.has_gains:
             title = f"gain in {words(metric)}"
             found += size_sheets(results, metric, gain_cells(results), title)
+            found += rank_sheets(results, metric, title)
     return found
+
+
+def rank_sheets(results: Results, metric: str, title: str) -> list[Sheet]:
+    """Wilcoxon's signed-rank test of the gains of all splits, sizes and seeds."""
+    digits = decimals(metric)
+    rows = [
+        [
+            label,
+            signed(own.median, digits),
+            str(own.pairs),
+            f"{own.p:.2g}{'' if own.significant else ' n.s.'}",
+        ]
+        for label, own in results.rank_tests(metric).items()
+    ]
+    columns = ["", "median", "pairs", "p (signed-rank)"]
+    return [Sheet(f"All splits and sizes, {title}", columns, rows)] if rows else []
 
 
 # -- charts -----------------------------------------------------------------------------------

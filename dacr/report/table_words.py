@@ -133,7 +133,7 @@ def significance(results: Results) -> list[str]:
             if gains := results.gains(split, metric):
                 name = f"{split.upper()}, {metric.replace('_', ' ')}"
                 found.append(f"{name}. {_sorted_out(results, gains, decimals(metric))}")
-        found += [*_ranks(results, metric), *_trends(results, metric)]
+        found += _trends(results, metric) if results.table.along else _ranks(results, metric)
     return [*found, *_unmeasured_hosts(results)]
 
 
