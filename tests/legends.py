@@ -12,7 +12,8 @@ class Look:
     """How a line is drawn, in a chart or in a legend."""
 
     colour: str
-    dashed: bool
+    stroke: str
+    """``dashed``, ``dotted``, or nothing."""
     shape: str
     """The path of its marks, less where it starts."""
 
@@ -34,7 +35,8 @@ def looks(drawing: ElementTree.Element) -> list[Look]:
         colour = line.attrib["style"]
         marks = [mark for mark in of_class(drawing, "point") if mark.attrib["style"] == colour]
         (shape,) = {place_and_shape(mark)[2] for mark in marks}
-        found.append(Look(colour, "dashed" in line.attrib["class"].split(), shape))
+        stroke = line.attrib["class"].removeprefix("line").strip()
+        found.append(Look(colour, stroke, shape))
     return found
 
 
@@ -49,7 +51,7 @@ def line_figures(page: str) -> list[list[Look]]:
         assert keys == (lines if len(lines) > 1 else [])
         if lines:
             assert not of_class(figure, "swatch")
-            assert len({(look.shape, look.dashed) for look in lines}) == len(lines)
+            assert len({(look.shape, look.stroke) for look in lines}) == len(lines)
             found.append(lines)
         elif legends := of_class(figure, "legend"):
             assert len(of_class(figure, "swatch")) == len(list(legends[0]))

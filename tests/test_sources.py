@@ -30,7 +30,7 @@ from dacr.data.archives import read_npz
 from dacr.data.download import Unreachable
 from dacr.data.fetching import fetch_source
 from dacr.data.sources import Sample, Source, get_source
-from dacr.data.sources.cifar100 import Cifar100
+from dacr.data.sources.cifar100 import Cifar100, CifarOptions
 from dacr.data.sources.domainnet import (
     DOMAINS,
     DomainNet,
@@ -404,6 +404,22 @@ def test_cifar_subclasses_are_the_domains_of_superclasses(server: Server, raw: P
         assert sample.domain == f"subclass {place[FINE[batch['fine_labels'][i]]]}"
         red, green, blue = batch["data"][i].reshape(3, 32, 32)
         np.testing.assert_array_equal(sample.image, np.dstack([red, green, blue]))
+
+
+def test_fine_labels_of_cifar_are_classes_of_one_domain(server: Server, raw: Path) -> None:
+    files, parts = cifar_files()
+    source = Cifar100(publish(server, (24, 12), files), CifarOptions(labels="fine"))
+    source.fetch(raw)
+    assert source.class_names(raw) == FINE
+    samples = list(source.read(raw))
+    fine = [label for part in ("train", "test") for label in parts[part]["fine_labels"]]
+    assert [sample.label for sample in samples] == fine
+    assert {sample.domain for sample in samples} == {"cifar100"}
+    options = {"cifar100": {"labels": "fine"}}
+    assert get_source("cifar100", options).class_names(raw) == FINE
+    assert get_source("cifar100").class_names(raw) == COARSE
+    with pytest.raises(UserError, match=r"cifar100.labels: .*'coarse' or 'fine'"):
+        get_source("cifar100", {"cifar100": {"labels": "both"}})
 
 
 def test_a_cifar_pickle_with_code_in_it_is_refused(server: Server, raw: Path) -> None:

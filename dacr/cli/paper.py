@@ -19,6 +19,7 @@ from dacr.experiments.plan import (
     cells,
     check_benchmark,
     on_device,
+    own_seeds,
     parse_seeds,
     tasks,
     to_run,
@@ -27,10 +28,12 @@ from dacr.experiments.records import SCRATCH, Store
 from dacr.experiments.repository import head, require_committed, require_project, uncommitted
 from dacr.experiments.results import commit_results, results_of
 from dacr.experiments.sweep import cache_folder, only_sweep, order_of, sweep
-from dacr.experiments.tables import Needs, Paper, load_paper
+from dacr.experiments.tables import Needs, Paper, Table, load_paper
 from dacr.report.table_page import write_page
 from dacr.report.table_terminal import Narrator, show_list, show_plan, show_results, summary
 from dacr.report.terminal import console_of
+
+DEFAULT = "idigits_mini"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         own = verbs.add_parser(verb, help=text)
         own.add_argument("table", help="a name from `dacr paper list`")
-        own.add_argument("--benchmark", default="idigits_mini", help="(default: %(default)s)")
+        own.add_argument("--benchmark", help=f"(default: {DEFAULT}, or the table's own)")
         if verb != "show":
             _add_choice(own)
         if verb == "plan":
@@ -57,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--methods", help="only these, with commas: der,der_dacr")
+    parser.add_argument("--methods", help="only these, with commas: der,der_fair,der_dacr")
     parser.add_argument("--splits", help="only these, with commas: nd,ncd")
-    parser.add_argument("--seeds", help="how many of conf/paper.yaml, or which: 3, or 11,12")
+    parser.add_argument("--seeds", help="how many of those in conf/, or which: 3, or 11,12")
     parser.add_argument("--jobs", type=int, default=1, help="experiments at a time (default: 1)")
     parser.add_argument(
         "--redo",
@@ -88,17 +91,26 @@ def run(arguments: argparse.Namespace) -> None:
         case "run":
             _run(paper, arguments, console)
         case "show":
-            _show(paper, arguments.table, arguments.benchmark, console)
+            table = paper.table(arguments.table)
+            _show(paper, table, _benchmark(table, arguments), console)
 
 
-def _choice(paper: Paper, arguments: argparse.Namespace) -> Choice:
+def _benchmark(table: Table, arguments: argparse.Namespace) -> str:
+    """The one that is asked for; a table that is about one benchmark has no other."""
+    asked: str | None = arguments.benchmark
+    if table.benchmark and asked not in (None, table.benchmark):
+        raise UserError(f"table {table.name} names its benchmarks itself; leave out --benchmark")
+    return asked or table.benchmark or DEFAULT
+
+
+def _choice(paper: Paper, table: Table, arguments: argparse.Namespace) -> Choice:
 
     if arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: at least one experiment at a time")
     return Choice(
         _words(arguments.methods, "--methods"),
         _words(arguments.splits, "--splits"),
-        parse_seeds(arguments.seeds, paper.seeds),
+        parse_seeds(arguments.seeds, own_seeds(paper, table)),
     )
 
 
@@ -114,7 +126,8 @@ def _words(text: str | None, option: str) -> list[str]:
 def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
 
     table = paper.table(arguments.table)
-    chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
+    benchmark = _benchmark(table, arguments)
+    chosen = cells(paper, table, benchmark, _choice(paper, table, arguments))
     store = Store()
     planned = tasks(table, chosen, store)
     device = device_called(arguments.device, paper) if arguments.device else None
@@ -128,7 +141,8 @@ def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None
 def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
 
     table = paper.table(arguments.table)
-    chosen = cells(paper, table, arguments.benchmark, _choice(paper, arguments))
+    benchmark = _benchmark(table, arguments)
+    chosen = cells(paper, table, benchmark, _choice(paper, table, arguments))
     needs = _needs(paper, arguments)
     require_committed()
     revision = head()
@@ -145,7 +159,7 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
             console.print(f"What they say meanwhile is in {SCRATCH}/logs.")
             orders = [order_of(task) for task in waiting]
             failed = sweep(engine, orders, store, Narrator(len(orders), console)).failed
-    _show(paper, table.name, arguments.benchmark, console)
+    _show(paper, table, benchmark, console)
     if failed:
         for name, error in failed.items():
             line = f"failed: {name}: {error} (log: {SCRATCH}/logs/{name}.log)"
@@ -179,10 +193,10 @@ def _needs(paper: Paper, arguments: argparse.Namespace) -> Needs:
     return paper.ray.sharing(each)
 
 
-def _show(paper: Paper, name: str, benchmark: str, console: Console) -> None:
+def _show(paper: Paper, table: Table, benchmark: str, console: Console) -> None:
 
     check_benchmark(benchmark)
-    results = results_of(paper, paper.table(name), benchmark, Store())
+    results = results_of(paper, table, benchmark, Store())
     page = write_page(results) if results.all_records else None
     if page:
         commit_results(results)

@@ -18,15 +18,23 @@ CONF, SCHEDULES = Path("conf"), Path("data/schedules")
 
 
 @cache
-def identity(benchmark: str, split: str, method: str) -> str:
-    """Of an experiment without overrides; those are part of its name."""
-    groups = {"benchmark": benchmark, "split": split, "method": method}
-    chosen = {group: configuration(group, name) for group, name in groups.items()}
+def identity(
+    benchmark: str, split: str, method: str, others: tuple[tuple[str, str], ...] = ()
+) -> str:
+    """Of an experiment without overrides, which are part of its name; ``others`` are choices of
+    further groups."""
+    config = read_yaml(CONF / "config.yaml")
+    groups = [entry for entry in config["defaults"] if isinstance(entry, dict)]
+    names: dict[str, str] = {group: name for entry in groups for group, name in entry.items()}
+    names |= {"benchmark": benchmark, "split": split, "method": method, **dict(others)}
+    chosen = {group: configuration(group, name) for group, name in names.items()}
     named = [(own.get("data") or {}).get("sources") for own in chosen["benchmark"]]
     sources = next((own for own in named if isinstance(own, list)), [])
+    # A choice may be settings of another method: then that one's code runs.
+    runs = next((own["method"] for own in chosen["method"] if "method" in own), method)
     content = {
-        "code": experiment_identity(method, sources),
-        "configuration": [read_yaml(CONF / "config.yaml"), chosen],
+        "code": experiment_identity(runs, sources),
+        "configuration": [config, chosen],
         "plugins": {
             str(file): essence_hash(file.read_text(encoding="utf-8"))
             for file in sorted((CONF / "plugins").rglob("*.py"))
@@ -46,3 +54,8 @@ def configuration(group: str, name: str) -> list[dict[str, Any]]:
     content = read_yaml(folder / f"{name.lstrip('/')}.yaml")
     below = [own for own in content.get("defaults", []) if isinstance(own, str) and own != "_self_"]
     return [content, *(file for own in below for file in configuration(group, own))]
+
+
+def is_group(name: str) -> bool:
+    """Whether an override of this name chooses a file of ``conf/``, and sets no parameter."""
+    return "." not in name and (CONF / name).is_dir()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from dacr.config import Params, load_params
 from dacr.errors import UserError
 from dacr.experiments.devices import Device
-from dacr.experiments.identity import identity
-from dacr.experiments.reading import lookup
+from dacr.experiments.identity import identity, is_group
+from dacr.experiments.reading import differing, lookup
 from dacr.experiments.records import Record, Store
 from dacr.experiments.tables import Overrides, Paper, Row, Table, Value
 
@@ -63,11 +63,14 @@ class Experiment:
 
     @property
     def code(self) -> str:
-        return identity(self.benchmark, self.split, self.method)
+        groups = tuple(own for own in self.overrides if is_group(own[0]))
+        return identity(self.benchmark, self.split, self.method, groups)
 
 
 def hydra_text(value: Value) -> str:
     match value:
+        case None:
+            return "null"
         case bool():
             return str(value).lower()
         case list():
@@ -77,41 +80,62 @@ def hydra_text(value: Value) -> str:
 
 
 @cache
-def composed(benchmark: str, split: str, method: str) -> dict[str, Any]:
-    """The parameters of an experiment without overrides."""
+def composed(benchmark: str, split: str, method: str, *overrides: str) -> dict[str, Any]:
+    """The parameters of an experiment."""
     from dacr.runtime.compose import compose
 
+    chosen = [f"benchmark={benchmark}", f"split={split}", f"method={method}", *overrides]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "params.json"
-        compose([f"benchmark={benchmark}", f"split={split}", f"method={method}"], path)
+        compose(chosen, path)
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
+
+
+def hydra_texts(overrides: Overrides) -> list[str]:
+    return [f"{key}={hydra_text(value)}" for key, value in overrides.items()]
 
 
 def effective(overrides: Overrides, benchmark: str, split: str, method: str) -> Overrides:
     """The overrides that change something: δ = 0.7 where it is so anyway is no other experiment.
 
-    ``${memory.inside}`` stands for what the benchmark has there.
+    ``${memory.inside}`` stands for what the benchmark has there. The choice of a group counts by
+    the parameters that it changes; the other overrides are set on top of it.
     """
     if not overrides:
         return {}
-    params = composed(benchmark, split, method)
+    base = composed(benchmark, split, method)
+    groups = {
+        key: value
+        for key, value in overrides.items()
+        if is_group(key)
+        and any(
+            name != key
+            for name, *_ in differing(
+                base, composed(benchmark, split, method, *hydra_texts({key: value}))
+            )
+        )
+    }
+    params = composed(benchmark, split, method, *hydra_texts(groups)) if groups else base
     try:
         plain = {
             key: lookup(params, str(value)[2:-1]) if str(value).startswith("${") else value
             for key, value in overrides.items()
+            if not is_group(key)
         }
-        return {key: value for key, value in plain.items() if lookup(params, key) != value}
+        changed = {key: value for key, value in plain.items() if lookup(params, key) != value}
     except KeyError as error:
         raise UserError(f"there is no parameter {error}; correct it in conf/paper/") from None
+    return groups | changed
 
 
 def experiment_of(table: Table, row: Row, benchmark: str, split: str, seed: int) -> Experiment:
+    where = row.benchmark or benchmark
     own = {key: value for key, value in row.overrides.items() if key != "method"}
-    own |= table.benchmark_overrides.get(benchmark, {})
-    changed = effective(own, benchmark, split, row.method) | ALWAYS
+    own = table.overrides | own | table.benchmark_overrides.get(where, {})
+    changed = effective(own, where, split, row.method) | ALWAYS
     texts = tuple(sorted((key, hydra_text(value)) for key, value in changed.items()))
-    return Experiment(benchmark, split, row.method, seed, texts)
+    return Experiment(where, split, row.method, seed, texts)
 
 
 @dataclass(frozen=True)
@@ -134,24 +158,32 @@ def check_benchmark(benchmark: str) -> None:
     _check([benchmark], known, "benchmark", "in conf/benchmark")
 
 
+def own_seeds(paper: Paper, table: Table) -> list[int]:
+    """The seeds that a table names, or may take from."""
+    return table.seeds if isinstance(table.seeds, list) else paper.seeds
+
+
 def cells(paper: Paper, table: Table, benchmark: str, choice: Choice) -> list[list[Experiment]]:
     """Every cell of the part of ``table`` that is asked for: the experiments over the seeds."""
-    check_benchmark(benchmark)
-    rows = paper.rows(table, benchmark)
-    methods = list(dict.fromkeys(row.method for row in rows.values()))
+    places = paper.rows_by_split(table, benchmark)
+    for _, _, row in places:
+        check_benchmark(row.benchmark or benchmark)
+    methods = list(dict.fromkeys(row.method for _, _, row in places))
+    splits = list(dict.fromkeys(split for split, _, _ in places))
     _check(choice.methods, methods, "method", f"in table {table.name}")
-    _check(choice.splits, table.splits, "split", f"in table {table.name}")
-    seeds = choice.seeds or paper.seeds[: table.seeds]
+    _check(choice.splits, splits, "split", f"in table {table.name}")
+    named = own_seeds(paper, table)
+    seeds = choice.seeds or (named if isinstance(table.seeds, list) else named[: table.seeds])
     return [
         [experiment_of(table, row, benchmark, split, seed) for seed in seeds]
-        for split in (choice.splits or table.splits)
-        for row in rows.values()
+        for split, _, row in places
+        if not choice.splits or split in choice.splits
         if not choice.methods or row.method in choice.methods
     ]
 
 
 def parse_seeds(text: str | None, known: Sequence[int]) -> list[int]:
-    """``3``: the first three of conf/paper.yaml; ``11,12``: these. None: what the table says."""
+    """``3``: the first three that are known; ``11,12``: these. None: what the table says."""
     if text is None:
         return []
     try:
@@ -164,7 +196,7 @@ def parse_seeds(text: str | None, known: Sequence[int]) -> list[int]:
         return list(dict.fromkeys(numbers))
     if not numbers or not 1 <= numbers[0] <= len(known):
         raise UserError(
-            f"--seeds {text}: conf/paper.yaml names {len(known)} seeds; "
+            f"--seeds {text}: conf/ names {len(known)} seeds ({', '.join(map(str, known))}); "
             f"ask for 1 to {len(known)}, or name your own with commas (--seeds 11,12)"
         )
     return list(known[: numbers[0]])
@@ -188,13 +220,13 @@ class Task:
 def counts(record: Record, table: Table, experiment: Experiment) -> bool:
     """Whether a record of the experiment's name is one of its row.
 
-    Where the value of a grid is the configuration's own, the name does not tell it: measured under
-    another configuration, it may have been another value.
+    Where the value that makes the row is the configuration's own, the name does not tell it:
+    measured under another configuration, it may have been another value.
     """
-    grid = table.grid
-    if grid is None or experiment.method != grid.method:
+    varied = table.varied(experiment.method)
+    if not varied or record.code == experiment.code:
         return True
-    return record.code == experiment.code or grid.parameter in dict(experiment.overrides)
+    return not varied.isdisjoint(dict(experiment.overrides))
 
 
 def tasks(table: Table, chosen: Sequence[Sequence[Experiment]], store: Store) -> list[Task]:

@@ -102,9 +102,12 @@ def _other_data(benchmark: dict[str, Any]) -> list[str]:
 
 def other_settings(paper: Paper, params: dict[str, Any], benchmark: str) -> list[str]:
     """The parameters that differ from what the paper says for one of its benchmarks."""
-    wanted = paper.settings[benchmark]
     if paper.has_ours(params["method"]):
-        wanted = wanted | paper.settings_of_ours
+        own = paper.settings_of_ours
+    else:  # a method has its own options, and not each has all
+        options = {f"options.{name}" for name in params["options"]}
+        own = {key: value for key, value in paper.settings_of_hosts.items() if key in options}
+    wanted = paper.settings[benchmark] | own
     found = {key: lookup(params, key) for key in wanted}
     return [
         f"{key} {_word(found[key])} (paper {_word(wanted[key])})"

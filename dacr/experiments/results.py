@@ -1,15 +1,20 @@
-"""A table's numbers: ours over the seeds, the paper's beside them, and the gain of each."""
+"""A table's numbers: ours over the seeds, the paper's beside them, and the gain of each.
+
+The gain of a row is over the better of its hosts, split by split: the host as published, and the
+same host with everything of ours that is not the paper's method.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean, stdev
+from statistics import fmean
 
-from dacr.experiments.plan import ALWAYS, composed, counts, experiment_of
+from dacr.experiments.gains import Gain, RankTest, deviation, gain_over, rank_test
+from dacr.experiments.plan import ALWAYS, composed, counts, experiment_of, hydra_texts
 from dacr.experiments.published import other_settings
 from dacr.experiments.records import Record, Store, read_results, results_path, write_results
-from dacr.experiments.tables import Paper, Row, Table
+from dacr.experiments.tables import Axis, Paper, Row, Size, Table, sized_key
 
 Cells = dict[tuple[str, str], list[Record]]
 """(row, split) → its experiments, one per seed"""
@@ -23,10 +28,10 @@ class Number:
     deviation: float | None
     """Over seeds, with n − 1; None with fewer than two."""
     seeds: int
-    gain: float | None
-    """Over the row's host, on the seeds that both have."""
-    gain_deviation: float | None
-    gain_seeds: int
+    gain: Gain | None
+    """Over the better of the row's hosts, on the seeds that both have."""
+    published_gain: Gain | None
+    """Over the first of several hosts, the one as published: what the paper compares with."""
     paper: float | None
     paper_deviation: float | None
     paper_gain: float | None
@@ -52,8 +57,9 @@ class Results:
     @cached_property
     def records(self) -> Cells:
         """What is shown: methods with all their seeds, settings of one on those that all have."""
-        settings = self.table.grid is not None or isinstance(self.table.rows, dict)
-        return on_shared_seeds(self.found) if settings else self.found
+        table = self.table
+        settings = bool(table.splits) and (table.grid is not None or isinstance(table.rows, dict))
+        return on_shared_seeds(self.found, self.rows) if settings else self.found
 
     @property
     def reference_name(self) -> str | None:
@@ -64,12 +70,19 @@ class Results:
         """What the benchmark's configuration has that the paper does not, for a host and ours."""
         if self.reference is None:
             return []
-        methods = {self.paper.has_ours(row.method): row.method for row in self.rows.values()}
+        methods = {
+            self.paper.has_ours(row.method): row.method
+            for row in self.rows.values()
+            if not self.paper.is_fair(row.method)
+        }
+        common = hydra_texts(self.table.common_overrides(self.benchmark))
         found = [
             words
             for method in methods.values()
             for words in other_settings(
-                self.paper, composed(self.benchmark, self.table.splits[0], method), self.reference
+                self.paper,
+                composed(self.benchmark, self.table.splits[0], method, *common),
+                self.reference,
             )
         ]
         return list(dict.fromkeys(found))
@@ -81,7 +94,12 @@ class Results:
 
     @property
     def has_gains(self) -> bool:
-        return any(row.host for row in self.rows.values())
+        return any(row.hosts for row in self.rows.values())
+
+    @property
+    def has_fair_hosts(self) -> bool:
+        """Whether some row has several hosts, so that one has to say over which its gain is."""
+        return any(len(row.hosts) > 1 for row in self.rows.values())
 
     @property
     def all_records(self) -> list[Record]:
@@ -106,14 +124,13 @@ class Results:
         own = list(self.values(row, split, metric).values())
         mean = fmean(own) if own else None
         theirs = self._paper(row, split, metric)
-        gains = self._gains(row, split, metric)
+        hosts = self.rows[row].hosts
         return Number(
             mean=mean,
             deviation=deviation(own),
             seeds=len(own),
-            gain=fmean(gains) if gains else None,
-            gain_deviation=deviation(gains),
-            gain_seeds=len(gains),
+            gain=self._gain(row, split, metric, *hosts),
+            published_gain=self._gain(row, split, metric, hosts[0]) if len(hosts) > 1 else None,
             paper=theirs,
             paper_deviation=self.table.deviation(metric, self.reference or "", split, row),
             paper_gain=self._paper_gain(row, split, metric),
@@ -125,42 +142,88 @@ class Results:
             return None
         return self.table.number(metric, self.reference, split, row)
 
-    def _gains(self, row: str, split: str, metric: str) -> list[float]:
-        host = self.rows[row].host
-        if host is None:
-            return []
-        own, hosts = self.values(row, split, metric), self.values(host, split, metric)
-        return [own[seed] - hosts[seed] for seed in own.keys() & hosts.keys()]
+    def _gain(self, row: str, split: str, metric: str, *hosts: str) -> Gain | None:
+        found = {host: self.values(host, split, metric) for host in hosts}
+        return gain_over(self.values(row, split, metric), found)
 
     def _paper_gain(self, row: str, split: str, metric: str) -> float | None:
-        host = self.rows[row].host
-        hosts = self._paper(host, split, metric) if host else None
-        return minus(self._paper(row, split, metric), hosts)
+        hosts = self.rows[row].hosts
+        published = self._paper(hosts[0], split, metric) if hosts else None
+        return minus(self._paper(row, split, metric), published)
+
+    def gains(self, split: str, metric: str) -> dict[str, Gain]:
+        """Of every row that has one."""
+        found = {key: self.number(key, split, metric).gain for key in self.rows}
+        return {key: gain for key, gain in found.items() if gain}
+
+    def rank_tests(self, metric: str) -> dict[str, RankTest]:
+        """By label: of the rows whose gains over all splits, sizes and seeds are enough for one."""
+        table = self.table
+        found: dict[str, list[float]] = {}
+        # Along several parameters the benchmark's own size of each is the same experiment.
+        several = len(table.along) == 1 or (len(table.splits) > 1 and not table.along)
+        for split in table.splits if several else []:
+            for key, gain in self.gains(split, metric).items():
+                found.setdefault(self.label(key), []).extend(gain.by_seed.values())
+        tests = {label: rank_test(differences) for label, differences in found.items()}
+        return {label: test for label, test in tests.items() if test}
+
+    def label(self, row: str) -> str:
+        """Of a row, at whatever size of a parameter."""
+        own = self.rows[row]
+        return own.place.label if own.place else own.label
+
+    def trend(self, row: str, axis: Axis, split: str, metric: str) -> Trend | None:
+        """How a row's gain at the last measured size of a parameter differs from the first."""
+        gains = {
+            size: gain
+            for size in axis.of(self.benchmark)
+            if (gain := self.number(sized_key(row, axis, size), split, metric).gain)
+        }
+        if len(gains) < 2:
+            return None
+        (first, *_, last), (before, *_, after) = [*gains], [*gains.values()]
+        change = gain_over(after.by_seed, {"": before.by_seed})
+        return Trend(first, last, change) if change else None
 
 
-def on_shared_seeds(found: Cells) -> Cells:
+@dataclass(frozen=True)
+class Trend:
+    """By how much a gain changes from one size of a parameter to another, seed by seed."""
+
+    first: Size
+    last: Size
+    change: Gain
+
+
+def on_shared_seeds(found: Cells, rows: dict[str, Row]) -> Cells:
     """The seeds that all measured rows of a split have; all seeds where none is shared.
 
-    Settings differ by less than seeds do: three seeds beside one would show the seeds.
+    Settings differ by less than seeds do: three seeds beside one would show the seeds. Of rows at
+    several values of a parameter those at one value are compared.
     """
-    shared = {
-        split: set[int].intersection(
-            *({r.seed for r in own} for (_, of), own in found.items() if of == split and own)
-        )
-        for split in {split for (_, split), own in found.items() if own}
-    }
+    groups: dict[tuple[object, ...], list[set[int]]] = {}
+    for (key, split), own in found.items():
+        if own:
+            groups.setdefault(_group(rows[key], split), []).append({r.seed for r in own})
+    shared = {group: set[int].intersection(*seeds) for group, seeds in groups.items()}
+
+    def kept(key: str, split: str, seed: int) -> bool:
+        own = shared[_group(rows[key], split)]
+        return seed in own or not own
+
     return {
-        (row, split): [r for r in own if r.seed in shared[split] or not shared[split]]
-        for (row, split), own in found.items()
+        (key, split): [r for r in own if kept(key, split, r.seed)]
+        for (key, split), own in found.items()
     }
+
+
+def _group(row: Row, split: str) -> tuple[object, ...]:
+    return (split, row.place and row.place.parameter, row.place and row.place.size)
 
 
 def minus(left: float | None, right: float | None) -> float | None:
     return None if left is None or right is None else left - right
-
-
-def deviation(values: list[float]) -> float | None:
-    return stdev(values) if len(values) > 1 else None
 
 
 def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Results:
@@ -169,14 +232,13 @@ def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Resu
     found: Cells = {}
     older: set[str] = set()
     plain: set[str] = set()
-    common = ALWAYS.keys() | table.benchmark_overrides.get(benchmark, {}).keys()
-    for split in table.splits:
-        for key, row in rows.items():
-            experiment = experiment_of(table, row, benchmark, split, seed=0)
-            own = store.of_stem(experiment.stem, table.details, experiment.code)
-            found[key, split] = [r for r in own if counts(r, table, experiment)]
-            older |= {r.name for r in found[key, split] if r.code != experiment.code}
-            plain |= {key} if dict(experiment.overrides).keys() <= common else set()
+    common = ALWAYS.keys() | table.common_overrides(benchmark).keys()
+    for split, key, row in paper.rows_by_split(table, benchmark):
+        experiment = experiment_of(table, row, benchmark, split, seed=0)
+        own = store.of_stem(experiment.stem, table.details, experiment.code)
+        found[key, split] = [r for r in own if counts(r, table, experiment)]
+        older |= {r.name for r in found[key, split] if r.code != experiment.code}
+        plain |= {key} if dict(experiment.overrides).keys() <= common else set()
     reference = paper.reference(table, benchmark)
     return Results(
         paper, table, benchmark, rows, reference, found, frozenset(older), frozenset(plain)

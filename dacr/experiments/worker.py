@@ -262,7 +262,7 @@ def collect(
         name=order.name,
         benchmark=params.benchmark,
         split=params.split,
-        method=params.method,
+        method=chosen["method"],  # a choice of settings; params.yaml says whose code ran
         seed=params.seed,
         overrides={key: value for key, value in chosen.items() if key not in groups},
         command=order.command,

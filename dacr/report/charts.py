@@ -25,7 +25,8 @@ WIDTH, HEIGHT = 480, 260
 LEFT, TOP, BOTTOM = 50, 14, 42
 END_VALUES, NO_END_VALUES = 72, 16  # room at the right
 MOST_MARKS = 24  # of a line: more would touch each other and hide its dashes
-PALETTE = 12
+PALETTE = 15
+GROUPS = 12  # of dots that shape and filling can tell apart
 SHAPES = (  # of marks, from their centre; each as heavy to the eye as the circle
     "m-3.9 0a3.9 3.9 0 1 0 7.8 0a3.9 3.9 0 1 0-7.8 0z",  # circle
     "m-3.5-3.5h7v7h-7z",  # square
@@ -46,6 +47,13 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     colour: int
+    intervals: Sequence[tuple[float, float] | None] = ()
+    """From where to where each point may be, as whiskers."""
+
+    @property
+    def reach(self) -> list[float]:
+        """All heights that the line has to have room for."""
+        return [y for _, y in self.points] + [end for own in self.intervals if own for end in own]
 
 
 @dataclass(frozen=True)
@@ -92,13 +100,16 @@ def text_at(x: float, y: float, text: str, css: str, colour: int | None = None) 
     return element("text", text, x=float(x), y=float(y), class_=css, style=paint(colour))
 
 
-def look(colour: int) -> tuple[str, bool]:
-    """The shape of a line's marks and whether it is dashed: both together only this colour has.
+def look(colour: int) -> tuple[str, str]:
+    """The shape of a line's marks and how it is drawn: both together only this colour has.
 
     The shapes of the odd colours begin half-way, so that a chart's first six lines have six shapes.
+    The last colours are dotted.
     """
     pair, odd = divmod(colour % PALETTE, 2)
-    return SHAPES[(pair + odd * len(SHAPES) // 2) % len(SHAPES)], bool(odd)
+    if colour % PALETTE >= GROUPS:
+        return SHAPES[(2 * (colour % PALETTE - GROUPS) + 3) % len(SHAPES)], "dotted"
+    return SHAPES[(pair + odd * len(SHAPES) // 2) % len(SHAPES)], "dashed" if odd else ""
 
 
 def _path(css: str, colour: int | None, d: str, title: str = "") -> Markup:
@@ -107,7 +118,7 @@ def _path(css: str, colour: int | None, d: str, title: str = "") -> Markup:
 
 
 def _stroke(colour: int, d: str) -> Markup:
-    return _path("line dashed" if look(colour)[1] else "line", colour, d)
+    return _path(f"line {look(colour)[1]}".strip(), colour, d)
 
 
 def _mark(colour: int, x: float, y: float, title: str = "") -> Markup:
@@ -115,9 +126,9 @@ def _mark(colour: int, x: float, y: float, title: str = "") -> Markup:
 
 
 def _dots(colour: int, places: Iterable[tuple[float, float]], title: str = "") -> Markup:
-    shape, hollow = look(colour)
+    shape, drawn = look(colour)
     d = "".join(f"M{x:.0f} {y:.0f}{shape}" for x, y in places)
-    return _path("dots hollow" if hollow else "dots", colour, d, title)
+    return _path("dots hollow" if drawn == "dashed" else "dots", colour, d, title)
 
 
 def _bar(corners: tuple[float, float, float, float], colour: int | None, title: str = "") -> Markup:
@@ -212,19 +223,23 @@ def line_chart(
     *,
     x_name: str = "session",
     x_ticks: Iterable[float] | None = None,
+    x_labels: Mapping[float, str] | None = None,
     dividers: Iterable[float] = (),
     end_values: bool = True,
 ) -> Figure:
-    """Lines over a common x axis; ``dividers`` are dotted verticals, as between sessions."""
+    """Lines over a common x axis; ``dividers`` are dotted verticals, as between sessions.
+
+    With ``x_labels`` the places on the axis have names."""
     xs = sorted({x for line in lines for x, _ in line.points})
-    ys = [y for line in lines for _, y in line.points]
+    ys = [y for line in lines for y in line.reach]
     right = END_VALUES if end_values else NO_END_VALUES
     axes = _Axes(xs[0], xs[-1], ticks(*(y_range or (min(0.0, *ys), max(ys)))), right)
-    body = axes.draw(x_name, y_name, {x: short(x) for x in (xs if x_ticks is None else x_ticks)})
+    named = x_labels or {x: short(x) for x in (xs if x_ticks is None else x_ticks)}
+    body = axes.draw(x_name, y_name, named)
     for x in map(axes.x, dividers):
         body.append(element("line", class_="divider", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM))
     for line in lines:
-        body += _line(line, axes, x_name)
+        body += _line(line, axes, x_name, x_labels or {})
     if end_values:
         body += _end_values(lines, axes)
     return Figure(
@@ -232,14 +247,29 @@ def line_chart(
     )
 
 
-def _line(line: Line, axes: _Axes, x_name: str) -> list[Markup]:
+def _line(line: Line, axes: _Axes, x_name: str, x_labels: Mapping[float, str]) -> list[Markup]:
     """A line and its marks; of many points some are marked, on each line others."""
     path = "M" + "L".join(f"{axes.x(x):.1f} {axes.y(y):.1f}" for x, y in line.points)
     step = math.ceil(len(line.points) / MOST_MARKS)
-    return [_stroke(line.colour, path)] + [
-        _mark(line.colour, axes.x(x), axes.y(y), f"{line.name}, {x_name} {short(x)}: {y:.4g}")
+    whiskers = [
+        _path(
+            "whisker own",
+            line.colour,
+            f"M{axes.x(x):.1f} {axes.y(own[0]):.1f}V{axes.y(own[1]):.1f}",
+        )
+        for (x, _), own in zip(line.points, line.intervals, strict=False)
+        if own
+    ]
+    marks = [
+        _mark(
+            line.colour,
+            axes.x(x),
+            axes.y(y),
+            f"{line.name}, {x_name} {x_labels.get(x) or short(x)}: {y:.4g}",
+        )
         for x, y in line.points[line.colour % step :: step]
     ]
+    return [_stroke(line.colour, path), *whiskers, *marks]
 
 
 def _end_values(lines: Sequence[Line], axes: _Axes) -> Iterable[Markup]:
@@ -248,7 +278,7 @@ def _end_values(lines: Sequence[Line], axes: _Axes) -> Iterable[Markup]:
     values = [line.points[-1][1] for line in lines]
     for line, value, y in zip(lines, values, _apart([*map(axes.y, values)]), strict=True):
         yield _mark(line.colour, edge + 15, y, f"{line.name}: {value:.4g}")
-        yield text_at(edge + 24, y + 4, short(value), "value", line.colour)
+        yield text_at(edge + 24, y + 4, short(round(value, 3)), "value", line.colour)
 
 
 def _apart(positions: Sequence[float], gap: float = 14.0) -> list[float]:
@@ -370,7 +400,7 @@ def scatter(
 
 def scatter_legend(names: Sequence[str]) -> list[tuple[Markup, str]]:
     """None where groups share colours: it would not tell them apart."""
-    return [(dot(i), name) for i, name in enumerate(names)] if len(names) <= PALETTE else []
+    return [(dot(i), name) for i, name in enumerate(names)] if len(names) <= GROUPS else []
 
 
 def scatters_by_session(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
 from dacr.evaluation.formats import NOTHING, decimals
+from dacr.experiments.gains import Gain
 from dacr.experiments.records import Record
 from dacr.experiments.results import Results
+from dacr.experiments.tables import size_text
 from dacr.report.charts import (
     Bar,
     Line,
@@ -19,11 +21,12 @@ from dacr.report.charts import (
 )
 from dacr.report.html import Field, Figure, Sheet, percent_map
 
-# A host and its 'w/ ours' have colours that are near each other: UCIR's are two blues, GeoDL's two
-# greens, DER's a pink and a red. Hosts have odd colours, which lines draw dashed.
+# A host and its 'w/ ours' have colours that are near each other: UCIR's are blues, GeoDL's greens,
+# DER's pink, orange, red. Hosts have odd colours, which lines draw dashed; fair hosts are dotted.
 METHOD_COLOURS = {
     "replay": 5, "icarl": 4, "eeil": 3, "meta_dr": 10,
-    "ucir": 9, "ucir_dacr": 0, "geodl": 7, "geodl_dacr": 2, "der": 11, "der_dacr": 8,
+    "ucir": 9, "ucir_fair": 12, "ucir_dacr": 0, "geodl": 7, "geodl_fair": 13, "geodl_dacr": 2,
+    "der": 11, "der_fair": 14, "der_dacr": 8,
 }  # fmt: skip
 OTHER_ROWS = (10, 2, 0, 6, 7, 4, 3, 9, 5, 1, 11, 8)
 MEASURED, PAPER = 8, 5
@@ -53,6 +56,18 @@ def signed(value: float | None, digits: int, deviation: float | None = None) -> 
     return with_deviation(value, deviation, digits, sign="+")
 
 
+def signed_gain(gain: Gain | None, digits: int) -> str:
+    return NOTHING if gain is None else signed(gain.mean, digits, gain.deviation)
+
+
+def interval(gain: Gain | None, digits: int) -> str:
+    """Of the gain's mean; n.s. where 0 is inside."""
+    if gain is None or gain.interval is None:
+        return NOTHING
+    low, high = (f"{end:+.{digits}f}" for end in gain.interval)
+    return f"{low} … {high}" + ("" if gain.significant else " n.s.")
+
+
 def metric_sheet(
     results: Results, split: str, metric: str, seeds_of: Callable[[list[Record]], str | Field]
 ) -> Sheet:
@@ -65,7 +80,11 @@ def metric_sheet(
         told["measured"] = with_deviation(own.mean, own.deviation, digits)
         told["seeds"] = seeds_of(results.records[key, split]) if own.seeds else NOTHING
         if gains:
-            told["gain"] = signed(own.gain, digits, own.gain_deviation)
+            told["gain"] = signed_gain(own.gain, digits)
+            told["95 % interval"] = interval(own.gain, digits)
+        if results.has_fair_hosts:
+            told["over"] = results.rows[own.gain.over].label if own.gain else NOTHING
+            told["over published"] = signed_gain(own.published_gain, digits)
         if results.reference:
             theirs = with_deviation(own.paper, own.paper_deviation, digits)
             told[f"paper, {results.reference_name}"] = theirs
@@ -98,16 +117,24 @@ def detail_sheets(results: Results, split: str, detail: str) -> list[Sheet]:
 
 def colour_of(results: Results, row: str) -> int:
     """A method's own colour where the row is nothing but the method; of the others one each."""
+    series = {series_of(results, key): own for key, own in results.rows.items()}
     plain = {
         key: METHOD_COLOURS[own.method]
-        for key, own in results.rows.items()
-        if own.method in METHOD_COLOURS and len(own.overrides) == 1
+        for key, own in series.items()
+        if own.method in METHOD_COLOURS and len(own.overrides) == 1 + (own.place is not None)
     }
-    if row in plain:
-        return plain[row]
+    name = series_of(results, row)
+    if name in plain:
+        return plain[name]
     left = [colour for colour in OTHER_ROWS if colour not in plain.values()]
-    others = [key for key in results.rows if key not in plain]
-    return left[others.index(row) % len(left)]
+    others = [key for key in series if key not in plain]
+    return left[others.index(name) % len(left)]
+
+
+def series_of(results: Results, row: str) -> str:
+    """What a row is called at whatever size of a parameter."""
+    place = results.rows[row].place
+    return place.row if place else row
 
 
 def curve(results: Results, row: str, split: str, detail: str) -> list[float] | None:
@@ -130,7 +157,7 @@ def figures(results: Results, split: str) -> list[Figure | None]:
     if table.grid:
         drawn += [own for metric in table.metrics for own in over_values(results, split, metric)]
     elif not {"embedding", "accuracy_by_arrival"} & set(table.details):
-        drawn += [bars(results, split, metric) for metric in table.metrics[:2]]
+        drawn += [bars(results, results.rows, split, metric) for metric in table.claims]
     left_out = {"accuracy_by_session"} if table.grid else set()
     shown = [name for name in CURVES if name in table.details and name not in left_out]
     return [*drawn, *(curves(results, split, detail) for detail in shown)]
@@ -152,16 +179,19 @@ def curves(results: Results, split: str, detail: str) -> Figure | None:
     return line_chart(lines, caption, y_name, y_range)
 
 
-def bars(results: Results, split: str, metric: str) -> Figure | None:
-    numbers = {key: results.number(key, split, metric) for key in results.rows}
+def bars(
+    results: Results, keys: Iterable[str], split: str, metric: str, where: str = ""
+) -> Figure | None:
+    """A bar per row; ``where`` says what all of them have in common."""
+    numbers = {key: results.number(key, split, metric) for key in keys}
     rows = [
-        Bar(results.rows[key].label, own.mean, colour_of(results, key), own.deviation, own.paper)
+        Bar(results.label(key), own.mean, colour_of(results, key), own.deviation, own.paper)
         for key, own in numbers.items()
         if own.mean is not None or own.paper is not None
     ]
     if all(row.value is None for row in rows):
         return None
-    caption = f"{split.upper()}: {words(metric)}."
+    caption = f"{split.upper()}{where}: {words(metric)}."
     if any(row.deviation for row in rows):
         caption += " The whiskers are one standard deviation over the seeds."
     if any(row.paper is not None for row in rows):
@@ -176,9 +206,9 @@ def over_values(results: Results, split: str, metric: str) -> list[Figure]:
     if grid is None:
         return []
     own = [
-        (float(value), found)
+        (float(value or 0), found)
         for value in grid.of(results.benchmark)
-        if (found := results.number(f"{value:g}", split, metric).mean) is not None
+        if (found := results.number(size_text(value), split, metric).mean) is not None
     ]
     theirs = [
         (float(key), value)

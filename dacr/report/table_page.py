@@ -13,14 +13,19 @@ from markupsafe import Markup, escape
 from dacr.evaluation.formats import decimals
 from dacr.experiments.records import Record, results_path, write_text
 from dacr.experiments.results import Results
+from dacr.report import table_sizes
 from dacr.report import table_words as said
-from dacr.report.html import Card, Field, Figure, PageSection, render_page
+from dacr.report.html import Card, Field, Figure, PageSection, Sheet, render_page
 from dacr.report.sections import TSNE
+from dacr.report.table_checks import check_cards, check_sheet
 from dacr.report.table_figures import (
     arrival_maps,
     embeddings,
     figures,
+    interval,
     metric_sheet,
+    signed,
+    signed_gain,
     with_deviation,
     words,
 )
@@ -34,31 +39,46 @@ def split_cards(results: Results) -> list[Card]:
 
 
 def leading_row(results: Results, split: str, metric: str) -> str | None:
-    """The last row that is a method as the benchmark configures it; else the last one.
+    """The last method that is there as the benchmark configures it; else the last row.
 
     Not the best: of many settings the best on test images is so by chance, too.
     """
     measured = [key for key in results.rows if results.number(key, split, metric).seeds]
-    plain = [key for key in measured if key in results.plain]
-    return next(reversed(plain or measured), None)
+    # Several rows may be the same experiment: the first of them is meant to be the method.
+    plain = {results.rows[key].method: key for key in reversed(measured) if key in results.plain}
+    return next(iter(plain.values()), measured[-1] if measured else None)
 
 
 def _row_card(results: Results, row: str, split: str, metric: str) -> Card:
     own, digits = results.number(row, split, metric), decimals(metric)
-    label, host = results.rows[row].label, results.rows[row].host
-    title = f"{split.upper()}: {label}"
-    shown = own.mean, own.deviation, own.seeds, own.paper, own.paper_deviation
-    if gains := own.gain is not None and host is not None:
-        title += f" over {results.rows[host].label}"
-        shown = own.gain, own.gain_deviation, own.gain_seeds, own.paper_gain, None
-    mean, deviation, seeds, paper, paper_deviation = shown
-    sign = "+" if gains else ""
-    theirs = with_deviation(paper, paper_deviation, digits, sign)
+    title = f"{split.upper()}: {results.label(row)}"
+    if own.gain:
+        return _gain_card(results, row, split, metric)
+    theirs = with_deviation(own.paper, own.paper_deviation, digits)
     return Card(
         title,
-        with_deviation(mean, deviation, digits, sign),
-        [f"{words(metric)}, {said.counted(seeds, 'seed')}"],
-        paper="" if paper is None else f"paper, {results.reference_name}: {theirs}",
+        with_deviation(own.mean, own.deviation, digits),
+        [f"{words(metric)}, {said.counted(own.seeds, 'seed')}"],
+        paper="" if own.paper is None else f"paper, {results.reference_name}: {theirs}",
+    )
+
+
+def _gain_card(results: Results, row: str, split: str, metric: str) -> Card:
+    own, digits = results.number(row, split, metric), decimals(metric)
+    if own.gain is None:
+        raise ValueError(f"{row} has no gain on {split}")
+    meanings = [f"{words(metric)}, {said.counted(own.gain.seeds, 'seed')}"]
+    if own.gain.interval:
+        meanings.append(f"95 %: {interval(own.gain, digits)}")
+    published = results.label(results.rows[row].hosts[0])
+    if own.published_gain and own.published_gain.over != own.gain.over:
+        meanings.append(f"over {published}: {signed_gain(own.published_gain, digits)}")
+    theirs = f"paper, {results.reference_name}: {signed(own.paper_gain, digits)} over {published}"
+    return Card(
+        f"{split.upper()}: {results.label(row)} over {results.label(own.gain.over)}",
+        signed_gain(own.gain, digits),
+        meanings,
+        paper="" if own.paper_gain is None else theirs,
     )
 
 
@@ -81,8 +101,9 @@ def _about_numbers(results: Results) -> str:
     text = "A measured value is the mean of the seeds ± their standard deviation."
     if results.has_gains:
         text += (
-            f" A gain is {results.table.gain}, on the seeds that both have, ± the standard "
-            "deviation of the seeds' own gains."
+            f" A gain is {said.gain_rule(results)}, on the seeds that both have, with the standard "
+            "deviation of the seeds' own gains and the 95 % interval of its mean; n.s. is not "
+            "significant."
         )
     text += " Each seed leads to its experiment."
     if unshared := len(results.measured) - sum(map(len, results.records.values())):
@@ -93,10 +114,32 @@ def _about_numbers(results: Results) -> str:
     return text
 
 
+def _with_links(text: str, records: list[Record]) -> Field:
+    return Field(Markup("{} {}").format(text, _links(records).text))
+
+
+def number_sheets(results: Results) -> list[Sheet]:
+    table = results.table
+    if not table.splits:
+        return [check_sheet(results, _links)]
+    if table.along:
+        return table_sizes.sheets(results, _with_links)
+    return [
+        metric_sheet(results, split, metric, _links)
+        for metric in table.metrics
+        for split in table.splits
+    ]
+
+
+def drawn(results: Results, split: str) -> list[Figure | None]:
+    sized = bool(results.table.along)
+    return table_sizes.size_figures(results, split) if sized else figures(results, split)
+
+
 def render_table(results: Results) -> str:
     table, splits = results.table, results.table.splits
     charts = [
-        PageSection(f"charts-{split}", f"Charts of {split.upper()}", figures(results, split))
+        PageSection(f"charts-{split}", f"Charts of {split.upper()}", drawn(results, split))
         for split in splits
     ]
     maps = clouds = []
@@ -105,24 +148,28 @@ def render_table(results: Results) -> str:
     seed = results.all_records[0].seed if results.all_records else ""
     if "embedding" in table.details:
         clouds = [own for split in splits for own in embeddings(results, split)]
-    numbers = [
-        Figure(sheet=metric_sheet(results, split, metric, _links))
-        for metric in table.metrics
-        for split in splits
-    ]
     return render_page(
         "table.html.j2",
         [
             *charts,
             PageSection("domains", "Old and new domains", maps),
             PageSection("features", "Features in the plane", clouds, f"{TSNE} Seed {seed}."),
-            PageSection("numbers", "Numbers", numbers, _about_numbers(results), "broad"),
+            PageSection(
+                "numbers",
+                "Numbers",
+                [Figure(sheet=own) for own in number_sheets(results)],
+                _about_numbers(results),
+                "broad" if splits else "single",
+            ),
         ],
         table=table,
         benchmark=results.benchmark,
         measured=sum(bool(own) for own in results.records.values()),
-        cells=len(results.rows) * len(splits),
-        cards=split_cards(results),
+        cells=len(results.records),
+        cards=split_cards(results) if splits else check_cards(results),
+        held_out=said.HELD_OUT if table.held_out else "",
+        about_significance=said.about_significance(results),
+        significance=said.significance(results),
         beside=said.beside(results),
         facts=[*map(with_code, said.facts(results))],
         notes=[*map(with_code, table.notes)],

@@ -12,12 +12,15 @@ from rich.text import Text
 from dacr.evaluation.formats import NOTHING
 from dacr.experiments.devices import Device
 from dacr.experiments.plan import THREADS, Task, to_run
+from dacr.experiments.records import Record
 from dacr.experiments.results import Results
 from dacr.experiments.sweep import Ended
 from dacr.experiments.tables import Paper
 from dacr.experiments.worker import Outcome
+from dacr.report import table_sizes
 from dacr.report import table_words as said
 from dacr.report.html import Sheet
+from dacr.report.table_checks import check_sheet
 from dacr.report.table_figures import detail_sheets, metric_sheet
 from dacr.report.terminal import table_of
 
@@ -31,9 +34,9 @@ def show_list(paper: Paper, console: Console) -> None:
     rows = [
         [
             name,
-            table.title,
+            table.title + " (held-out images)" * table.held_out,
             table.source or NOTHING,
-            " ".join(table.splits),
+            " ".join(dict.fromkeys(own for own, *_ in paper.rows_by_split(table, "icifar20"))),
             str(len(paper.rows(table, "icifar20"))),
         ]
         for name, table in paper.tables.items()
@@ -122,16 +125,37 @@ def _needs(works: Sequence[Work], seconds: float, device: Device) -> str:
 def show_results(results: Results, console: Console) -> None:
     table = results.table
     source = table.source or "not in the paper"
-    console.print(Text.assemble((table.title, "bold"), f" ({source}), on {results.benchmark}"))
-    for split in table.splits:
-        sheets = [metric_sheet(results, split, own, lambda r: str(len(r))) for own in table.metrics]
-        for detail in table.terminal:
-            sheets += detail_sheets(results, split, detail)
-        console.print(*map(table_of, sheets))
+    where = f", on {results.benchmark}" if table.splits else ""
+    console.print(Text.assemble((table.title, "bold"), f" ({source}){where}"))
+    console.print(*map(table_of, _sheets(results)))
     told = ["Nothing was measured yet."]
     if results.all_records:
-        told = [*said.facts(results), said.beside(results)]
+        told = [*_about_gains(results), *said.facts(results), said.beside(results)]
+    if table.held_out:
+        told.insert(0, said.HELD_OUT)
     console.print("\n".join(told), highlight=False, markup=False)
+
+
+def _sheets(results: Results) -> list[Sheet]:
+    table, sheets = results.table, []
+    if not table.splits:
+        return [check_sheet(results, _how_many)]
+    if table.along:
+        return table_sizes.sheets(results)
+    for split in table.splits:
+        sheets += [metric_sheet(results, split, metric, _how_many) for metric in table.metrics]
+        for detail in table.terminal:
+            sheets += detail_sheets(results, split, detail)
+    return sheets
+
+
+def _how_many(records: Sequence[Record]) -> str:
+    return str(len(records))
+
+
+def _about_gains(results: Results) -> list[str]:
+    told = said.significance(results)
+    return [*told, said.about_significance(results)] if told else []
 
 
 class Narrator:

@@ -1,15 +1,16 @@
 """CIFAR-100 (Krizhevsky, 2009) as iCIFAR-20: superclasses are classes, their subclasses domains.
 
 The domains are 'subclass 1' … 'subclass 5': the place of the subclass among the five of its
-superclass, in the alphabetical order of their names.
+superclass, in the alphabetical order of their names. With the option ``labels: fine`` it is the set
+as others use it: a hundred classes in one domain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,19 @@ from numpy.typing import NDArray
 from dacr.data.archives import read_npz, read_plain_pickle, read_tar_gz
 from dacr.data.mirror_samples import check_cifar
 from dacr.data.sources.base import PARTS, Part, Sample
-from dacr.data.sources.upstream import Upstream
+from dacr.data.sources.options import Options, parse_options
+from dacr.data.sources.upstream import Published, Upstream
 from dacr.errors import UserError
 
 ARCHIVE = "cifar-100-python.tar.gz"
+NAMES = ("cifar100",)
 MEMBERS = {name: f"cifar-100-python/{name}" for name in ("meta", "train", "test")}
+
+
+class CifarOptions(Options):
+    """Which labels are the classes."""
+
+    labels: Literal["coarse", "fine"] = "coarse"
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,12 @@ def _load_sample(path: Path) -> Cifar:
 class Cifar100(Upstream):
     name = "cifar100"
 
+    def __init__(
+        self, published: Published | None = None, options: CifarOptions | None = None
+    ) -> None:
+        super().__init__(published)
+        self._fine = (options or CifarOptions()).labels == "fine"
+
     def check_sample(self, path: Path) -> None:
         check_cifar(path)
 
@@ -97,17 +112,20 @@ class Cifar100(Upstream):
         return {part: len(images.fine) for part, images in self.load(folder).parts.items()}
 
     def class_names(self, folder: Path) -> list[str]:
-        return self.load(folder).coarse_names
+        cifar = self.load(folder)
+        return cifar.fine_names if self._fine else cifar.coarse_names
 
     def read(self, folder: Path) -> Iterator[Sample]:
         cifar = self.load(folder)
         ranks = cifar.subclass_ranks()
         for part, images in cifar.parts.items():
             for i, pixels in enumerate(images.pixels):
-                domain = f"subclass {ranks[int(images.fine[i])] + 1}"
+                fine, coarse = int(images.fine[i]), int(images.coarse[i])
+                subclass = coarse, f"subclass {ranks[fine] + 1}"
+                label, domain = (fine, self.name) if self._fine else subclass
                 source_id = f"{self.name}/{part}/{i:05d}"
-                label = int(images.coarse[i])
                 yield Sample(np.ascontiguousarray(pixels), label, domain, part, source_id)
 
 
-SOURCE = Cifar100()
+def make_source(name: str, options: Mapping[str, Any]) -> Cifar100:
+    return Cifar100(options=parse_options(CifarOptions, name, options))
