@@ -94,6 +94,18 @@ def test_the_paper_values_are_composed_for_the_papers_benchmarks(composed):
     assert net.loss.lambda_epochs == 10
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "expected"),
+    [("icifar20", (10, 30, 5.0)), ("idomainnet", (20, 30, 1.0)), ("idigits", (0, 30, 5.0))],
+)
+def test_der_has_the_values_of_its_authors(composed, benchmark, expected):
+    params = load_params(composed(f"benchmark={benchmark}", "method=der"))
+    names = ("warmup_epochs", "second_stage_epochs", "temperature")
+    assert tuple(params.options[name] for name in names) == expected
+    last = params.train.milestones[-1]
+    assert params.options["warmup_epochs"] + last < params.train.epochs, "it reaches all milestones"
+
+
 def test_unknown_choice_names_the_known_ones(tmp_path):
     for group in ("benchmark", "split", "method"):
         with pytest.raises(UserError, match=f"{group}/nothing.*Available options"):

@@ -45,6 +45,7 @@ facts:
   ncd_new_classes: [2, 1, 1, 0]
   domain_order: listed
   lambda_base: 5.0
+  lambda_epochs: 1
   warmup_epochs: 0
   second_stage_epochs: 2
   second_stage_temperature: 5.0
