@@ -25,6 +25,7 @@ from dacr.experiments.plan import (
     parse_seeds,
     tasks,
 )
+from dacr.experiments.reading import lookup
 from dacr.experiments.records import Store
 from dacr.experiments.results import results_of
 from dacr.experiments.tables import Axis, Paper, Table, load_paper, load_table
@@ -294,9 +295,14 @@ def test_a_size_may_be_a_name_or_no_limit(paper: Paper) -> None:
     assert rows["der @ model.backbone = resnet8"].label == "DER, network = resnet8"
     limited = Experiment("idigits", "nd", "der", 1, (("data.per_pair", "null"),))
     assert "-S data.per_pair=null" in limited.command
+
+
+@pytest.mark.parametrize("benchmark", [MINI, "idigits_cpu", "icifar20_cpu", "icifar20"])
+def test_the_scale_has_three_sizes_and_the_benchmarks_own(paper: Paper, benchmark: str) -> None:
+    params = composed(benchmark, "ncd", "der")
     for axis in paper.table("scale").along:
-        assert len(axis.of(MINI)) >= 3
-        assert len(axis.of("default")) >= 3
+        assert len(axis.of(benchmark)) >= 3
+        assert lookup(params, axis.parameter) in axis.of(benchmark)
 
 
 # -- expected values --------------------------------------------------------------------------
