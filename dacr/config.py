@@ -55,11 +55,6 @@ class Data(Section):
             )
         return self
 
-    def pair_limit(self, domain: str) -> int | None:
-        """At most so many training images of each pair with this domain."""
-        own = self.per_pair
-        return own.get(domain) if isinstance(own, dict) else own
-
 
 class Facts(Section):
     """The benchmark's figures that splits and methods are composed from; no stage reads them."""

@@ -24,6 +24,7 @@ from dacr.data.benchmark import Benchmark, check_pixels
 from dacr.data.building import build_benchmark, names_of_classes
 from dacr.data.contact_sheet import CELL, EMPTY, GAP, LINE, contact_sheet
 from dacr.data.packing import CHUNK, IN_FLIGHT, pack_image, packed
+from dacr.data.restriction import limit_of
 from dacr.data.sources import get_source
 from dacr.data.sources.base import Part, Sample, Source
 from dacr.data.sources.origin import write_origin
@@ -349,8 +350,11 @@ def test_a_limit_of_an_unknown_domain_is_one_line() -> None:
     data = small_params().data.model_dump()
     with pytest.raises(ValidationError, match="limits per_pair of oil, but its domains are hand"):
         Data.model_validate(data | {"per_pair": {"oil": 3}})
-    limited = Data.model_validate(data | {"per_pair": {"street": 3}})
-    assert [limited.pair_limit(name) for name in ("street", "blended")] == [3, None]
+    limits = [{"street": 3}, 5, None]
+    found = [limit_of(Data.model_validate(data | {"per_pair": own})) for own in limits]
+    assert found[0] and found[1] and not found[2]
+    assert [found[0](name) for name in ("street", "blended")] == [3, None]
+    assert [found[1](name) for name in ("street", "blended")] == [5, 5]
 
 
 def test_the_choice_depends_on_the_seed_and_not_on_the_order(tmp_path: Path) -> None:

@@ -82,13 +82,13 @@ def test_parameters_are_values_and_compute_nothing():
 
 
 def test_the_paper_values_are_composed_for_the_papers_benchmarks(composed):
-    digits = load_params(composed("benchmark=idigits", "method=der_dacr"))
+    digits = load_params(composed("benchmark=idigits", "reading=printed"))
     assert (digits.train.epochs, digits.train.lr, digits.train.batch_size) == (70, 0.1, 128)
     assert (digits.train.milestones, digits.memory.size) == ([48, 63], 500)
     assert (digits.loss.lambda_, digits.loss.beta, digits.loss.eta) == (0.1, 1.0, 0.1)
     assert (digits.mixture.components, digits.reduction.delta) == (30, 0.7)
     assert digits.loss.lambda_epochs == 10
-    net = load_params(composed("benchmark=idomainnet", "method=der_dacr"))
+    net = load_params(composed("benchmark=idomainnet", "reading=printed"))
     assert (net.train.epochs, net.train.batch_size, net.memory.size) == (200, 256, 2000)
     assert net.train.milestones == [80, 120]
     assert net.loss.lambda_epochs == 10

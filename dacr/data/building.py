@@ -15,7 +15,7 @@ import pandas as pd
 from dacr.config import Data
 from dacr.data.benchmark import COLUMNS, IMAGES, INDEX, SUMMARY, count, pixels_hash
 from dacr.data.packing import Packed, packed
-from dacr.data.restriction import Limit, restricted
+from dacr.data.restriction import Limit, limit_of, restricted
 from dacr.data.sources import get_source
 from dacr.data.sources.base import Sample, Source
 from dacr.errors import UserError
@@ -39,7 +39,7 @@ def build(data: Data, seed: int, raw: Path, out: Path) -> list[str]:
         image_size=data.image_size,
         out=out,
         paper=data.paper,
-        limit=None if data.per_pair is None else data.pair_limit,
+        limit=limit_of(data),
         validation=data.validation,
         seed=seed,
     )

@@ -9,11 +9,20 @@ from typing import cast
 
 import pandas as pd
 
+from dacr.config import Data
 from dacr.data.sources.base import Part, Sample
 from dacr.rng import derive_seed
 
 Limit = Callable[[str], int | None]
 """The most training images of each pair with this domain; None: all."""
+
+
+def limit_of(data: Data) -> Limit | None:
+    """What ``data.per_pair`` says."""
+    most = data.per_pair
+    if most is None:
+        return None
+    return most.get if isinstance(most, dict) else lambda domain: most
 
 
 def restrict(

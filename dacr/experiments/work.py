@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dacr.config import Data, Params, load_params
 from dacr.data.augmentation import make_augmentation
 from dacr.data.benchmark import SUMMARY, open_summary
+from dacr.data.restriction import limit_of
 from dacr.data.splits import Pair, make_schedule
 from dacr.errors import UserError
 from dacr.experiments.records import Record
@@ -136,11 +137,12 @@ def _spread(sources: list[float], total: float, data: Data) -> dict[Pair, int]:
 
 def _restricted(images: Images, data: Data) -> Images:
     train, test = dict(images.train), dict(images.test)
+    limit = limit_of(data)
     for pair, number in images.train.items():
         if data.validation:
             test[pair] = max(1, round(number * data.validation))
             train[pair] = number - test[pair]
-        if (most := data.pair_limit(data.domains[pair[1]])) is not None:
+        if limit and (most := limit(data.domains[pair[1]])) is not None:
             train[pair] = min(train[pair], most)
     return Images(train, test)
 
