@@ -32,7 +32,13 @@ from dacr.sessions.state import load_model, save_model
 from tests.learning import CPU, small_params, small_session
 
 METHODS = known_methods()
-AUGMENTATIONS = ("none", "crop_flip_jitter", "resized_crop_flip")
+CROPS = "augmentation.name=crop_flip_jitter"
+AUGMENTATIONS = {
+    "none": ("augmentation.name=none",),
+    "crop_flip_jitter": (CROPS,),
+    "resized_crop_flip": ("augmentation.name=resized_crop_flip",),
+    "views": (CROPS, "augmentation.views=2"),
+}
 GEODESIC = ("geodl", "geodl_dacr")
 SHORT = ("memory.size=20", "train.batch_size=16", "train.epochs=2")
 
@@ -90,7 +96,7 @@ def short(*overrides: str) -> tuple[str, ...]:
 def test_a_chain_of_sessions_gives_what_the_cpu_gives(
     name: str, augmentation: str, tmp_path: Path
 ) -> None:
-    params = small_params(*short(f"method={name}", f"augmentation.name={augmentation}"))
+    params = small_params(*short(f"method={name}", *AUGMENTATIONS[augmentation]))
     expected, told = chain(make_method(params, CPU), tmp_path / "cpu")
     with PretendGpu():
         method = make_method(params, pretend_device())
@@ -131,13 +137,13 @@ def waits_of_training(name: str, batch_size: int, *overrides: str) -> tuple[Wait
     return waits, len(rows)
 
 
-@pytest.mark.parametrize("augmentation", AUGMENTATIONS[:2])
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip_jitter", "views"])
 @pytest.mark.parametrize("name", METHODS)
 def test_no_step_waits_and_an_epoch_waits_once(name: str, augmentation: str) -> None:
     """Twice as many steps wait as often; what is left is the reading of losses, once per epoch."""
-    options = f"augmentation.name={augmentation}"
-    few, epochs = waits_of_training(name, 32, options)
-    many, _ = waits_of_training(name, 16, options)
+    options = AUGMENTATIONS[augmentation]
+    few, epochs = waits_of_training(name, 32, *options)
+    many, _ = waits_of_training(name, 16, *options)
     assert few.total() == many.total()
     by_file = Counter[str]()
     for (_, place), count in many.items():
