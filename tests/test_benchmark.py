@@ -352,7 +352,9 @@ def test_a_limit_of_an_unknown_domain_is_one_line() -> None:
         Data.model_validate(data | {"per_pair": {"oil": 3}})
     limits = [{"street": 3}, 5, None]
     found = [limit_of(Data.model_validate(data | {"per_pair": own})) for own in limits]
-    assert found[0] and found[1] and not found[2]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[2] is None
     assert [found[0](name) for name in ("street", "blended")] == [3, None]
     assert [found[1](name) for name in ("street", "blended")] == [5, 5]
 
