@@ -15,11 +15,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from dacr.experiments.records import Store
+from dacr.experiments.tables import Paper, load_paper
 from dacr.runtime.pretend import pretend_device
 from tests.loopback import Server, running_server
 
 torch.set_num_threads(1)
 pretend_device()  # autograd counts devices when it first runs
+
+
+@pytest.fixture(scope="module")
+def paper() -> Paper:
+    return load_paper()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "scratch", tmp_path / "results")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from dacr.experiments.gains import Gain, gain_over, rank_test
 from dacr.experiments.plan import experiment_of
 from dacr.experiments.records import Store
 from dacr.experiments.results import Results, results_of
-from dacr.experiments.tables import Paper, load_paper
+from dacr.experiments.tables import Paper
 from dacr.report.table_page import render_table
 from dacr.report.table_terminal import show_results
 from dacr.report.table_words import significance
@@ -22,16 +21,6 @@ from tests.paper_records import record_of
 
 AVERAGE, FINAL = "average_incremental_accuracy", "final_accuracy"
 MINI = "idigits_mini"
-
-
-@pytest.fixture(scope="module")
-def paper() -> Paper:
-    return load_paper()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "scratch", tmp_path / "results")
 
 
 # -- intervals --------------------------------------------------------------------------------

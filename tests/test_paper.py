@@ -58,11 +58,6 @@ AVERAGE, FINAL = "average_incremental_accuracy", "final_accuracy"
 MINI = "idigits_mini"
 
 
-@pytest.fixture(scope="module")
-def paper() -> Paper:
-    return load_paper()
-
-
 def printed(table: Table) -> Table:
     """The table with the paper to the letter."""
     return table.model_copy(update={"overrides": {"reading": "printed"}})
@@ -321,11 +316,6 @@ def test_seeds_are_a_number_or_a_list() -> None:
 
 
 # -- what is there ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "scratch", tmp_path / "results")
 
 
 def test_what_is_done_is_not_done_again(paper: Paper, store: Store, tmp_path: Path) -> None:

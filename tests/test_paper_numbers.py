@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dacr.experiments.tables import Paper, load_paper
+from dacr.experiments.tables import Paper
 
 AVERAGE, FINAL = "average_incremental_accuracy", "final_accuracy"
 SPLITS = ("nc", "nd", "ncd")
@@ -78,11 +78,6 @@ IMBALANCE = {
         "70.23 64.27 56.48 84.26 76.32",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def paper() -> Paper:
-    return load_paper()
 
 
 def printed(text: str) -> dict[str, list[float]]:

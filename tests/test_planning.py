@@ -19,7 +19,7 @@ from dacr.experiments.devices import device_called, read_measured, write_measure
 from dacr.experiments.plan import Choice, Experiment, Task, cells, on_device, tasks
 from dacr.experiments.ray_engine import slots
 from dacr.experiments.records import Store
-from dacr.experiments.tables import Needs, Paper, load_paper
+from dacr.experiments.tables import Needs, Paper
 from dacr.report.table_terminal import show_plan, summary
 from tests.earlier_work import SPLITS, cell, counted
 from tests.paper_records import record_of
@@ -30,16 +30,6 @@ MINI = "idigits_mini"
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-
-
-@pytest.fixture(scope="module")
-def paper() -> Paper:
-    return load_paper()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "scratch", tmp_path / "results")
 
 
 def planned(paper: Paper, benchmark: str, store: Store, *methods: str) -> list[Task]:

@@ -39,16 +39,6 @@ AVERAGE, FINAL = "average_incremental_accuracy", "final_accuracy"
 MINI = "idigits_mini"
 
 
-@pytest.fixture(scope="module")
-def paper() -> Paper:
-    return load_paper()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "scratch", tmp_path / "results")
-
-
 def shown(results: object) -> str:
     console = Console(record=True, width=200)
     show_results(results, console)  # type: ignore[arg-type]
