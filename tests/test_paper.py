@@ -281,6 +281,7 @@ def test_the_ablation_switches_what_its_rows_say(paper: Paper, tmp_path: Path) -
         (True, True, True, False),
         (True, True, True, True),
         (False, False, False, True),
+        (False, False, False, True),
     ]
 
 
@@ -519,7 +520,8 @@ def test_a_method_has_its_colour_in_every_table(paper: Paper, store: Store) -> N
         for key, row in results.rows.items():
             if row.overrides.keys() - {axis.parameter for axis in table.along} == {"method"}:
                 assert own[series_of(results, key)] == METHOD_COLOURS[row.method]
-        assert len(set(own.values())) == len(own)
+        if table.details:  # curves; where there are bars alone, labels tell the rows apart
+            assert len(set(own.values())) == len(own)
 
 
 def test_values_of_bars_stand_in_columns() -> None:

@@ -86,7 +86,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """DER w/ ours committed as ``main``, replay saved as the experiment ``replay``."""
     folder = tmp_path_factory.mktemp("project")
     # Without reduction a class keeps several components, as after a long training.
-    key = train(folder, "method=der_dacr", "reduction.enabled=false")
+    blocks = "mixture.normalisation=blocks"
+    key = train(folder, "method=der_dacr", "reduction.enabled=false", blocks)
     write_pngs(folder, list(last_predictions(folder, key).index), folder / "pngs")
     put_under_dvc(folder, stages(["01", "02"]))
     train(folder, "method=replay", "augmentation.mean=[0.2,0.2,0.2]")

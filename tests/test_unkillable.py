@@ -111,7 +111,16 @@ def test_twenty_kills_at_random_moments_leave_the_same_bytes(undisturbed, fresh,
     assert log.count(" epoch 1/") < KILLS, "lives went on where another had ended"
 
 
+@pytest.fixture
+def heard():
+    """Processes hear ^C: whatever a shell runs in the background is born deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("heard")
 def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, how):
     """An hour between checkpoints: none was written before the signal."""
     command = [sys.executable, "-m", "stages.learn", "01"]
@@ -121,7 +130,11 @@ def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, 
     log = fresh / "lives.log"
     with log.open("w") as out:
         process = subprocess.Popen(
-            command, cwd=fresh, env=patient, stdout=out, stderr=subprocess.STDOUT
+            command,
+            cwd=fresh,
+            env=patient,
+            stdout=out,
+            stderr=subprocess.STDOUT,
         )
     while " epoch 2/" not in log.read_text():
         assert process.poll() is None, log.read_text()
