@@ -30,7 +30,7 @@ from dacr.experiments.ray_engine import RayEngine, address_of, slots
 from dacr.experiments.records import Record
 from dacr.experiments.sweep import adopt
 from dacr.experiments.tables import Needs
-from dacr.experiments.worker import OUTCOME, Order, Outcome, free_clone
+from dacr.experiments.worker import OUTCOME, SET_ASIDE, Order, Outcome, free_clone
 from tests.paper_project import environment, run, tiny_project
 
 EPOCHS = 3
@@ -351,7 +351,17 @@ def test_a_clone_is_used_by_one_and_found_again(tmp_path: Path) -> None:
         assert again == first
     with free_clone(tmp_path, "c") as (other, _), free_clone(tmp_path, "d") as (last, _):
         assert other == second  # and not the one that "a" may come back to
-        assert last == first
+        assert last not in (first, second)
+
+
+def test_clones_that_nobody_comes_back_to_are_not_kept_for_ever(tmp_path: Path) -> None:
+    clones = set()
+    for number in range(4 * SET_ASIDE):
+        with free_clone(tmp_path, f"killed-{number}") as (clone, _):
+            (clone / ".git").mkdir(parents=True, exist_ok=True)
+            (clone / ".git/dacr-experiment").write_text(f"killed-{number}")
+            clones.add(clone)
+    assert len(clones) == SET_ASIDE + 1
 
 
 def test_a_clone_is_waited_for_while_its_killed_experiment_ends(tmp_path: Path) -> None:

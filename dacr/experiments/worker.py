@@ -33,6 +33,7 @@ from dacr.runtime.locks import lock
 
 BEGUN = "dacr-experiment"  # in a clone's .git: the experiment that has begun there
 PATIENCE = 30.0  # seconds that a killed experiment has to leave its clone
+SET_ASIDE = 8  # clones that wait for their interrupted experiments before they serve others
 LEARNED = re.compile(r"Running stage 'learn@")
 DIFFICULTIES = ("dacr: ", "ERROR: ")
 
@@ -105,14 +106,19 @@ def interrupted(base: Path) -> dict[str, str]:
 def free_clone(base: Path, experiment: str) -> Iterator[tuple[Path, IO[str]]]:
     """A folder for a clone that no other process uses, and its lock.
 
-    Best the one in which the experiment was interrupted, worst one of another such experiment.
+    Best the one in which the experiment was interrupted. One of another such experiment only if
+    many wait: its checkpoints are there, and its own sweep may ask for it a moment later.
     """
     folder = base / "clones"
     folder.mkdir(parents=True, exist_ok=True)
     known = sorted(file.stem for file in folder.glob("[0-9]*.lock"))
     begun = interrupted(base)
-    others = sorted(known, key=lambda stem: (begun.get(stem) != experiment, stem in begun, stem))
-    for stem in [*others, *(f"{i:04d}" for i in range(len(known), len(known) + 1000))]:
+    mine = [stem for stem in known if begun.get(stem) == experiment]
+    free = [stem for stem in known if stem not in begun]
+    waiting = [stem for stem in known if stem in begun and stem not in mine]
+    new = [f"{i:04d}" for i in range(len(known), len(known) + 1000)]
+    rest = [*waiting, *new] if len(waiting) > SET_ASIDE else [*new, *waiting]
+    for stem in [*mine, *free, *rest]:
         # A killed experiment may need a moment to leave its clone.
         patience = PATIENCE if begun.get(stem) == experiment else 0.0
         if held := lock(folder / f"{stem}.lock", patience):
