@@ -24,11 +24,12 @@ from dacr.experiments.plan import (
     tasks,
     to_run,
 )
-from dacr.experiments.records import SCRATCH, Store
+from dacr.experiments.records import SCRATCH, Store, write_text
 from dacr.experiments.repository import head, require_committed, require_project, uncommitted
-from dacr.experiments.results import commit_results, results_of
+from dacr.experiments.results import Results, commit_results, results_of
 from dacr.experiments.sweep import cache_folder, only_sweep, order_of, sweep
 from dacr.experiments.tables import Needs, Paper, Table, load_paper
+from dacr.report.table_markdown import insert_tables
 from dacr.report.table_page import write_page
 from dacr.report.table_terminal import Narrator, show_list, show_plan, show_results, summary
 from dacr.report.terminal import console_of
@@ -57,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
         if verb == "run":
             _add_engine(own)
+    insert = verbs.add_parser("insert", help="write the tables that a Markdown file marks anew")
+    insert.add_argument("file", type=Path, help="for example docs/results.md")
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +96,25 @@ def run(arguments: argparse.Namespace) -> None:
         case "show":
             table = paper.table(arguments.table)
             _show(paper, table, _benchmark(table, arguments), console)
+        case "insert":
+            _insert(paper, arguments.file, console)
+
+
+def _insert(paper: Paper, file: Path, console: Console) -> None:
+    store = Store()
+
+    def results(table: str, benchmark: str) -> Results:
+        check_benchmark(benchmark)
+        return results_of(paper, paper.table(table), benchmark, store)
+
+    try:
+        before = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{file} is no Markdown file that can be read") from None
+    after = insert_tables(before, results)
+    if after != before:
+        write_text(file, after)
+    console.print(f"{file}: {'written anew' if after != before else 'as the records say'}")
 
 
 def _benchmark(table: Table, arguments: argparse.Namespace) -> str:

@@ -129,6 +129,14 @@ class Ours(VmfMixture):
         super().__init__(setting, dim, reading_of(setting.params))
 
     def consolidate(self, session: Session, features: Tensor) -> Reduced | None:
-        """The ablation's rows without reduction keep every component."""
-        enabled = self.setting.params.reduction.enabled
-        return super().consolidate(session, features) if enabled else None
+        """The ablation's rows without reduction keep every component; see ``group_means``."""
+        from dacr.learning.reduction import group_means
+
+        reduction = self.setting.params.reduction
+        if not reduction.enabled:
+            return None
+        reduced = super().consolidate(session, features)
+        if reduction.every_group and reduced:
+            rows = session.data.labels.to(features.device)
+            self.head.set_components(group_means(reduced.means, features, rows, reduced.assigned))
+        return reduced

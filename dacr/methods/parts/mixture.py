@@ -124,23 +124,19 @@ class VmfMixture(Classifier):
 
     def consolidate(self, session: Session, features: Tensor) -> Reduced | None:
         """Merge components of the incoming classes that are closer than δ."""
-        from dacr.learning.reduction import group_means, reduce_mixtures
+        from dacr.learning.reduction import reduce_mixtures
 
-        rows, reduction = session.data.labels.to(features.device), self.setting.params.reduction
         reduced = reduce_mixtures(
             self.head.components(),
             features,
-            rows,
+            session.data.labels.to(features.device),
             self.expectation(session, features),
             self.head.inherited.tolist(),
             session.incoming.tolist(),
-            reduction,
+            self.setting.params.reduction,
             self.reading.merged_mean,
         )
-        means = reduced.means
-        if reduction.every_group:
-            means = group_means(means, features, rows, reduced.assigned)
-        self.head.set_components(means)
+        self.head.set_components(reduced.means)
         return reduced
 
     def memory_components(self, session: Session, features: Tensor) -> Tensor:
