@@ -112,7 +112,9 @@ def _published(data: Data) -> Images | None:
     """By `counts` in conf/sources.yaml and `data.paper`, less what the parameters leave out."""
     sources = read_yaml(CONF / "sources.yaml")["sources"]
     counts = [
-        own["counts"] for name in data.sources if (own := sources.get(name, {})).get("counts")
+        own
+        for name in data.sources
+        if (own := _sampled(data, name) or sources.get(name, {}).get("counts"))
     ]
     if len(counts) < len(data.sources):
         return None
@@ -122,6 +124,13 @@ def _published(data: Data) -> Images | None:
     tested = paper.get("test", sum(test) * total / sum(train))
     found = Images(_spread(train, total, data), _spread(test, tested, data))
     return _restricted(found, data)
+
+
+def _sampled(data: Data, source: str) -> dict[str, int] | None:
+    """What a fixed sample of the published files has (dacr/data/sources/sampled.py)."""
+    sample = data.read_options.get(source, {}).get("sample")
+    pairs = data.classes * len(data.domains) // len(data.sources)
+    return {part: sample[part] * pairs for part in PARTS} if sample else None
 
 
 def _spread(sources: list[float], total: float, data: Data) -> dict[Pair, int]:
