@@ -14,6 +14,7 @@ COMMANDS = {
     "paper": "the paper's tables and figures: list, plan, run, show",
     "compare": "two experiments side by side, in the terminal and as a page",
     "predict": "what a trained run says about images",
+    "fetch": "--check: whether the files of a benchmark can be had, and how fast",
     "verify": "check a run byte by byte, and against the committed one",
     "doctor": "whether this machine is ready for a real run",
 }
