@@ -650,6 +650,7 @@ def test_every_rule_stands_beside_the_paper(server: Server, raw: Path) -> None:
     zebra_ant = {"train_images": 54 + 127, "smallest_pair": 1}
     assert facts["class_choice"] == {
         "paper": {"train_images": 132_673, "smallest_pair": 52},
+        "first_with_50": zebra_bee,  # none has 50: then by the smallest domain
         "smallest_domain": zebra_bee,
         "total": zebra_ant,
         "smallest_domain_with_test": zebra_bee,
@@ -734,6 +735,17 @@ def test_the_figures_of_the_official_lists() -> None:
     assert figures["smallest_domain"]["train_images"] == 137_532
     assert figures["total"]["smallest_pair"] == 6
     assert abs(figures["total"]["train_images"] - 146_970) < 50
+    # Some of real's training counts are estimates: it may well be the paper's 132,673.
+    assert figures["first_with_50"]["smallest_pair"] == 50
+    assert abs(figures["first_with_50"]["train_images"] - PAPER["train_images"]) < 10
+
+
+def test_the_first_classes_with_fifty_images_in_every_domain_are_taken() -> None:
+    numbers = {"d": 50, "B": 51, "a": 49, "c": 900, "e": 48}
+    train = {name: dict.fromkeys(DOMAINS, 900) | {"real": n} for name, n in numbers.items()}
+    images = ListedImages(train, train)
+    chosen = [choose_classes(images, "first_with_50", n) for n in range(1, 6)]
+    assert chosen == [["B"], ["B", "c"], ["B", "c", "d"], ["a", "B", "c", "d"], [*"aBcde"]]
 
 
 @needs_datasets
@@ -744,8 +756,8 @@ def test_the_default_rule_is_the_nearest_to_both_figures_of_the_paper() -> None:
         return max(abs(figures[rule][key] / PAPER[key] - 1) for key in PAPER)
 
     default = DomainNetOptions().class_rule
-    assert all(miss(default) <= miss(rule) for rule in RULES)
-    assert miss(default) > 0.1  # none of them is the paper's
+    assert all(miss(default) < miss(rule) for rule in RULES if rule != default)
+    assert 0.03 < miss(default) < 0.04  # it is not the paper's, which has a smallest pair of 52
 
 
 # A user's own images -----------------------------------------------------------------------------
