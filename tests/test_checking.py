@@ -84,8 +84,8 @@ LIES: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "another range": ({"lies_by": 1}, {}, "another range"),
     "a redirect to a file": ({"redirect": "file:///etc/passwd"}, {}, "file:.* not allowed"),
     "a redirect to nowhere": ({"redirect": "http://[oops/x"}, {}, "leads to a wrong address"),
-    "breaks off": ({"cuts": [1000]}, {}, "breaks off after 1,000 bytes|IncompleteRead"),
-    "breaks off in chunks": ({"cuts": [1000], "chunked": True}, {}, "IncompleteRead|breaks off"),
+    "breaks off": ({"cuts": [1000]}, {}, "breaks off after 1,000 bytes"),
+    "breaks off in chunks": ({"cuts": [1000], "chunked": True}, {}, "^breaks off$"),
     "no length": (
         {"length": False, "ranges": False},
         {"size": None, "checksum": None},

@@ -149,4 +149,6 @@ def _confirmation(answer: http.client.HTTPResponse) -> str:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, http.client.IncompleteRead):
+        return "breaks off"
     return " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
