@@ -369,6 +369,15 @@ def test_a_crawling_address_is_left_and_the_next_one_goes_on_from_its_part(
     assert re.fullmatch(line, told)
 
 
+def test_an_address_that_is_silent_for_long_is_left_as_a_crawling_one(
+    server: Server, root: Path
+) -> None:
+    silent, second = server.serve("/silent", BIG, cuts=[0, 0, 0]), server.serve("/second", BIG)
+    fetch_by_clock(published(silent, second, checksum=BIG_MD5), root, server, silent=60.0)
+    assert fetched(root) == BIG
+    assert [request.path for request in server.requests] == ["/silent", "/second"]
+
+
 def test_when_all_crawl_the_fastest_one_goes_on(
     server: Server, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
