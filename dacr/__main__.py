@@ -12,6 +12,7 @@ from dacr.runtime.stage import run_stage
 
 COMMANDS = {
     "paper": "the paper's tables and figures: list, plan, run, show",
+    "experiments": "the experiments of this repository, in columns that fit a terminal",
     "compare": "two experiments side by side, in the terminal and as a page",
     "predict": "what a trained run says about images",
     "fetch": "--check: whether the files of a benchmark can be had, and how fast",
@@ -31,7 +32,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             command.description = module.__doc__
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    return root.parse_args(words)
+    return root.parse_args(words or ["--help"])
 
 
 def main() -> None:

@@ -311,7 +311,9 @@ def test_seeds_are_a_number_or_a_list() -> None:
     assert parse_seeds(None, known) == []
     assert parse_seeds("2", known) == [1993, 1994]
     assert parse_seeds("11,12,11", known) == [11, 12]
-    for wrong in ("0", "4", "x", "-1", "1,x", ",", "1,-2", "4294967296,"):
+    assert parse_seeds("11", known) == parse_seeds("11,", known) == [11]
+    assert parse_seeds("4,", known) == [4]
+    for wrong in ("0", "4", "x", "-1", "1,x", ",", "", "1,-2", "4294967296,", "4294967296"):
         with pytest.raises(UserError, match="--seeds"):
             parse_seeds(wrong, known)
 

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", help="only these, with commas: der,der_fair,der_dacr")
     parser.add_argument("--splits", help="only these, with commas: nd,ncd")
-    parser.add_argument("--seeds", help="how many of those in conf/, or which: 3, or 11,12")
+    parser.add_argument("--seeds", help="how many of those in conf/, or which: 3, or 11, or 11,12")
     parser.add_argument("--jobs", type=int, default=1, help="experiments at a time (default: 1)")
     parser.add_argument(
         "--redo",
