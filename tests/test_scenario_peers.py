@@ -26,7 +26,7 @@ from dacr.data.sources.base import PARTS, Part, Sample, Source
 from dacr.data.splits import write_schedule, write_session
 from dacr.scenarios.exports.writing import export
 from dacr.scenarios.stream import Scenario
-from tests import torchvision_compat  # noqa: F401 (before torchvision)
+from tests import torchvision_compat
 
 INSTALL = "the extra peers is not installed: pip install -c constraints.txt -e '.[peers]'"
 avalanche = pytest.mark.skipif(find_spec("avalanche") is None, reason=INSTALL)
@@ -188,7 +188,7 @@ def test_continuum_remembers_our_images(scenario: Scenario) -> None:
         own = set(scenario[t].train().ids.tolist())
         assert own <= seen <= own | brought
         brought |= own
-        memory.add(*train[t].get_raw_samples(), None)
+        memory.add(*tasks.get_raw_samples(), None)
 
 
 LOAD = {

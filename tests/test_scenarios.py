@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -159,16 +160,36 @@ def test_another_seed_is_another_order(ncd: Scenario) -> None:
     assert again.schedule.equals(ncd.schedule)
 
 
-def test_validation_and_per_pair_leave_the_test_images_alone(ncd: Scenario) -> None:
-    tuning = dacr.scenario("idigits_mini", "nd", validation=0.25, per_pair=20)
+def test_validation_tests_on_training_images(ncd: Scenario) -> None:
+    tuning = dacr.scenario("idigits_mini", "nd", validation=0.2)
     assert tuning.folder.parent != ncd.folder.parent
     tested = set(tuning[-1].test().ids.tolist())
     names = tuning.table["source_id"] + tuning.table["domain"].astype(str)
     all_names = ncd.table["source_id"] + ncd.table["domain"].astype(str)
     really_tested = set(all_names[ncd.table["part"] == "test"])
-    assert len(tested) == 40 * 60  # a quarter of 240
+    assert len(tested) == 40 * 48  # a fifth of 240
     assert not set(names[sorted(tested)]) & really_tested
-    assert [len(session.train()) for session in tuning] == [200] * 4
+    assert [len(session.train()) for session in tuning] == [10 * 192] * 4
+
+
+def test_per_pair_limits_the_training_images_alone(ncd: Scenario) -> None:
+    small = dacr.scenario("idigits_mini", "nd", per_pair=20)
+    assert [len(session.train()) for session in small] == [200] * 4
+    assert len(small[-1].test()) == len(ncd[-1].test())
+
+
+def test_the_examples_of_the_documentation_run(home: Path) -> None:
+    page = conf_folder().parent / "docs/library.md"
+    if not page.is_file():
+        pytest.skip("not in a clone of the project")
+    examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    for example in examples:
+        exec(example, names)
+    assert len(examples) == 4
+    assert names["session"].index == 1
+    assert sum(map(len, names["right"].values())) == len(names["per_domain"])
+    assert len(names["small"][0].train()) == 200
 
 
 # -- the cache --------------------------------------------------------------------------------
@@ -201,8 +222,8 @@ from dacr.scenarios.cache import _make_benchmark
 from dacr.scenarios.composition import Composed, compose
 
 found = compose("idigits_mini", "nd")
-options = {"folder": {"path": str(Path("pets").absolute()), "test_fraction": 0.5, "broken": "refuse"}}
-data = dict(benchmark="pets", sources=["folder"], source_options=options, classes=2)
+folder = {"path": str(Path("pets").absolute()), "test_fraction": 0.5, "broken": "refuse"}
+data = dict(benchmark="pets", sources=["folder"], source_options={"folder": folder}, classes=2)
 data = Data(**data, domains=["photo"], image_size=8)
 _make_benchmark(Composed(data=data, schedule=found.schedule), Path("made").absolute())
 print("once")
@@ -334,7 +355,7 @@ def test_an_installation_without_its_data_is_one_line(
 def test_a_home_that_is_a_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(places.HOME, str(tmp_path / "file"))
-    with pytest.raises(UserError, match="DACR_HOME is .*file, which is a file; name a folder"):
+    with pytest.raises(UserError, match=r"DACR_HOME is .*file, which is a file; name a folder"):
         dacr.scenario("idigits_mini", "nd")
 
 
@@ -369,7 +390,7 @@ def test_downloads_are_counted_once() -> None:
 
 
 def test_the_composition_is_that_of_hydra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every benchmark with every split, as ``dvc exp run -S`` composes it."""
+    """Every benchmark and every split, as ``dvc exp run -S`` composes them."""
     pytest.importorskip("dvc", reason="the pipeline is not installed")
     root = conf_folder().parent
     if not (root / "params.yaml").is_file():
@@ -378,12 +399,12 @@ def test_the_composition_is_that_of_hydra(tmp_path: Path, monkeypatch: pytest.Mo
     from dacr.runtime.compose import compose as by_hydra
 
     monkeypatch.chdir(root)
-    for benchmark in benchmarks():
-        for split in splits():
-            by_hydra([f"benchmark={benchmark}", f"split={split}"], tmp_path / "params.yaml")
-            expected, found = load_params(tmp_path / "params.yaml"), compose(benchmark, split)
-            assert found.data == expected.data
-            assert found.schedule == expected.schedule
+    pairs = [*((own, "ncd") for own in benchmarks()), *(("icifar20", own) for own in splits())]
+    for benchmark, split in pairs:
+        by_hydra([f"benchmark={benchmark}", f"split={split}"], tmp_path / "params.yaml")
+        expected, found = load_params(tmp_path / "params.yaml"), compose(benchmark, split)
+        assert found.data == expected.data
+        assert found.schedule == expected.schedule
 
 
 def test_committed_schedules_are_those_of_the_rules() -> None:
