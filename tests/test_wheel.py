@@ -42,7 +42,7 @@ for _ in range(3):
         loss.backward()
         optimizer.step()
 with torch.no_grad():
-    hits = [(model(images).argmax(1) == labels) for images, labels in DataLoader(session.test(), 100)]
+    hits = [model(images).argmax(1) == labels for images, labels in DataLoader(session.test(), 100)]
 right = sum(int(hit.sum()) for hit in hits)
 print(dacr.__file__, right / len(session.test()))
 assert not {"dvc", "hydra", "git", "stages"} & set(sys.modules)
