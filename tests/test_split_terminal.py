@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from rich.console import Console
 
-from dacr.report.split_terminal import blocks, class_order, split_picture
+from dacr.report.split_terminal import blocks, class_order, marks_by_cell, split_picture
 
 COLUMNS = ["session", "class", "domain", "new_class"]
 SCHEDULE = pd.DataFrame(
@@ -43,6 +43,18 @@ def test_classes_come_in_the_order_of_their_sessions() -> None:
 def test_domains_have_colours_of_their_own() -> None:
     assert "\x1b[" in drawn(colours=True)
     assert "\x1b[" not in drawn()
+
+
+def test_small_parts_of_a_pair_are_dim() -> None:
+    shares = SCHEDULE.assign(share=[1.0, 1.0, 0.1, 0.9, 1.0, 1.0])
+    cell = marks_by_cell(shares)[1, 2]
+    assert [(cell.plain[span.start], "dim" in str(span.style)) for span in cell.spans] == [
+        ("1", True),
+        ("2", False),
+    ]
+    assert not any(
+        "dim" in str(span.style) for own in marks_by_cell(SCHEDULE).values() for span in own.spans
+    )
 
 
 def test_what_is_too_wide_goes_on_below() -> None:

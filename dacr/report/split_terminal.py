@@ -1,7 +1,8 @@
 """A schedule as a picture of characters: classes × sessions, a digit in colour for each domain.
 
 Classes are in the order in which they come, so that the first entry of a row is where the class is
-new. Without colours (in a pipe) the digits say the same.
+new. Without colours (in a pipe) the digits say the same. Where a schedule has shares, the digits of
+less than half of the training images of a pair are dim.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from rich.text import Text
 GLYPHS = f"123456789{ascii_lowercase}"
 LONGEST = 24
 """Columns for the name of a class."""
+SHARE, MINOR = "share", 0.5
+"""The column of schedules in which a pair comes in parts, and what is a small part."""
 PAIRS, NEW = "pairs", "new classes"
 COLOURS = ("bright_blue", "yellow", "green", "magenta", "cyan", "red", "bright_green", "bright_red")
 
@@ -33,7 +36,8 @@ def split_picture(
     parts: list[RenderableType] = []
     for sessions in blocks(schedule, width - label):
         parts += [_block(schedule, classes, sessions, label), ""]
-    return Group(*parts, _legend(domains))
+    shared = "   dim: less than half of its training images" if SHARE in schedule else ""
+    return Group(*parts, _legend(domains) + Text(shared, "dim"))
 
 
 def blocks(schedule: pd.DataFrame, width: int) -> list[list[int]]:
@@ -59,9 +63,9 @@ def _block(
     table.add_column("class", overflow="ellipsis", no_wrap=True, width=label)
     for session in sessions:
         table.add_column(str(session), no_wrap=True)
-    domains_of, ordered = domains_by_cell(schedule), class_order(schedule)
+    marks, ordered = marks_by_cell(schedule), class_order(schedule)
     for number in ordered:
-        cells = (_marks(domains_of.get((number, session), ())) for session in sessions)
+        cells = (marks.get((number, session), Text()) for session in sessions)
         table.add_row(Text(classes[number]), *cells, end_section=number == ordered[-1])
     for name, counts in totals(schedule).items():
         shown = (Text(str(counts[session - 1]), "dim") for session in sessions)
@@ -77,12 +81,13 @@ def class_order(schedule: pd.DataFrame) -> list[int]:
     )
 
 
-def domains_by_cell(schedule: pd.DataFrame) -> dict[tuple[int, int], list[int]]:
+def marks_by_cell(schedule: pd.DataFrame) -> dict[tuple[int, int], Text]:
     """Of each (class, session): the domains in which the class comes."""
-    cells: dict[tuple[int, int], list[int]] = {}
-    rows = schedule[["class", "session", "domain"]].sort_values("domain")
-    for number, session, domain in rows.itertuples(index=False, name=None):
-        cells.setdefault((int(number), int(session)), []).append(int(domain))
+    rows = schedule.sort_values("domain").reindex(columns=["class", "session", "domain", SHARE])
+    cells: dict[tuple[int, int], Text] = {}
+    for number, session, domain, share in rows.itertuples(index=False, name=None):
+        style = f"dim {_colour(domain)}" if share < MINOR else _colour(domain)
+        cells.setdefault((number, session), Text()).append(_glyph(domain), style)
     return cells
 
 
@@ -94,10 +99,6 @@ def totals(schedule: pd.DataFrame) -> dict[str, list[int]]:
         PAIRS: by_session.size().tolist(),
         NEW: new.reindex(sorted(by_session.groups), fill_value=0).tolist(),
     }
-
-
-def _marks(domains: Sequence[int]) -> Text:
-    return Text.assemble(*((_glyph(domain), _colour(domain)) for domain in domains))
 
 
 def _legend(domains: Sequence[str]) -> Text:
