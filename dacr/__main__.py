@@ -11,6 +11,7 @@ from importlib import import_module
 from dacr.runtime.stage import run_stage
 
 COMMANDS = {
+    "scenario": "the benchmarks for any method: list, show, export",
     "paper": "the paper's tables and figures: list, plan, run, show",
     "experiments": "the experiments of this repository, in columns that fit a terminal",
     "compare": "two experiments side by side, in the terminal and as a page",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,6 +34,8 @@ def offer_single_file_methods() -> None:
     """A file ``dacr/methods/mine.py`` alone is enough for ``-S method=mine``."""
     for file in (ROOT / "dacr" / "methods").glob("[a-z]*.py"):
         if not (ROOT / "conf/method" / f"{file.stem}.yaml").exists():
+            from hydra.core.config_store import ConfigStore  # the library has no Hydra
+
             node = {"method": file.stem}
             ConfigStore.instance().store(file.stem, node, group="method", package="_global_")
 
