@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from dacr.errors import UserError
 
@@ -21,6 +30,15 @@ class Section(BaseModel):
     """A part of the parameters: immutable, and closed to names that do not exist."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class OnlyGiven(Section):
+    """A section that is written without the keys it was not given: other choices have others."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = write(self)
+        return {key: value for key, value in content.items() if key in self.model_fields_set}
 
 
 class Data(Section):
@@ -56,7 +74,7 @@ class Data(Section):
         return self
 
 
-class Facts(Section):
+class Facts(OnlyGiven):
     """The benchmark's figures that splits and methods are composed from; no stage reads them."""
 
     nc_sessions: int = Field(ge=1)
@@ -82,7 +100,7 @@ class Link(Section):
     prev: str
 
 
-class Schedule(Section):
+class Schedule(OnlyGiven):
     """The rule that spreads the class-domain pairs over sessions, and the resulting chain."""
 
     split: str

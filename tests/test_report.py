@@ -234,6 +234,8 @@ def test_every_method_has_the_papers_settings(tmp_path: Path, benchmark: str, me
     reason = _compare(tmp_path, *choice).reason
     if load_paper().is_fair(method):
         assert reason == "options.prior empirical (paper uniform)"
+    elif load_paper().is_bound(method):
+        assert reason == "a bound, which the paper does not have"
     else:
         assert reason is None
 
