@@ -1,4 +1,4 @@
-"""The pictures of the splits in docs/images, from the committed schedules: python docs/pictures.py."""
+"""The pictures of the splits in docs/images, from the committed tables: python docs/pictures.py."""
 
 from __future__ import annotations
 

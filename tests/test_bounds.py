@@ -47,7 +47,7 @@ def test_joint_trains_a_new_network_in_every_session() -> None:
         method.begin(small_session(1, [], [0, 1], []))
         with torch.no_grad():
             for parameter in method.parameters():
-                parameter += disturbance
+                parameter.add_(disturbance)
         method.begin(small_session(2, [0, 1], [1, 2], [0, 1]))
         return {name: tensor.clone() for name, tensor in method.state_dict().items()}
 

@@ -184,9 +184,7 @@ def test_headroom_is_joint_minus_the_row_on_the_seeds_that_both_have(
             ("der", "nc"): [80.0],
         },
     )
-    der, lower, joint = (
-        results.number(row, "nd", AVERAGE) for row in ("der", "finetune", "joint")
-    )
+    der, lower, joint = (results.number(row, "nd", AVERAGE) for row in ("der", "finetune", "joint"))
     assert der.headroom is not None
     assert der.headroom.by_seed == {0: 7.0, 1: 6.0}
     assert lower.headroom is not None

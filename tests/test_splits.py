@@ -94,8 +94,8 @@ def check_any(schedule: pd.DataFrame, classes: int, domains: int) -> None:
 @pytest.mark.parametrize("name", sorted(PAPER | STREAMS))
 def test_committed_tables_are_reproduced(name: str) -> None:
     committed = (SCHEDULES / f"{name}.csv").read_bytes()
-    made = make_schedule(**(PAPER | STREAMS)[name], seed=1993).to_csv(index=False, lineterminator="\n")
-    assert made.encode() == committed
+    made = make_schedule(**(PAPER | STREAMS)[name], seed=1993)
+    assert made.to_csv(index=False, lineterminator="\n").encode() == committed
 
 
 def test_every_committed_table_is_checked() -> None:
@@ -318,11 +318,15 @@ def make_index(classes: int, domains: int, seed: int = 0, most: int = 3) -> pd.D
     There are images enough for a pair in three parts where ``most`` is larger.
     """
     random = np.random.RandomState(seed)
+    least = min(3, most - 2)
     cells = [
         (c, z, part)
         for c in range(classes)
         for z in range(domains)
-        for part, count in (("train", random.randint(min(3, most - 2), most + 1)), ("test", random.randint(0, 3)))
+        for part, count in (
+            ("train", random.randint(least, most + 1)),
+            ("test", random.randint(0, 3)),
+        )
         for _ in range(count)
     ]
     random.shuffle(cells)
@@ -447,7 +451,7 @@ def test_repeated_pairs_come_back_in_other_sessions(name: str) -> None:
         assert early > len(pairs) / 10
 
 
-@pytest.mark.parametrize(("times", "sessions"), product(range(2, 6), range(2, 25)))
+@pytest.mark.parametrize(("times", "sessions"), [*product(range(2, 6), range(2, 25))])
 def test_repeat_works_out_wherever_it_can(times: int, sessions: int) -> None:
     if times > sessions:
         return
@@ -525,9 +529,7 @@ def test_an_image_keeps_its_session_when_other_pairs_grow() -> None:
         before = session_table(schedule, index, t)
         after = session_table(schedule, pd.concat([index, more]), t)
         others = after[after["label"] != 3].reset_index(drop=True)
-        pd.testing.assert_frame_equal(
-            others, before[before["label"] != 3].reset_index(drop=True)
-        )
+        pd.testing.assert_frame_equal(others, before[before["label"] != 3].reset_index(drop=True))
 
 
 def test_a_pair_with_fewer_images_than_parts_is_an_error(tmp_path: Path) -> None:
@@ -547,7 +549,7 @@ def test_a_written_stream_is_read_back_with_its_shares(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(read, session_table(schedule, index, t))
     path = tmp_path / "schedule.csv"
     path.write_text(path.read_text().replace(",0.9\n", ",nine\n", 1))
-    with pytest.raises(UserError, match="damaged .*dvc repro -f schedule"):
+    with pytest.raises(UserError, match=r"damaged .*dvc repro -f schedule"):
         splits.write_session(tmp_path, "01", index)
 
 

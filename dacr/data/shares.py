@@ -33,10 +33,15 @@ def read_with_shares(path: Path) -> pd.DataFrame:
     return schedule.assign(share=shares)
 
 
+def first_appearances(schedule: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a schedule that bring a pair for the first time."""
+    return schedule.sort_values("session").drop_duplicates(["class", "domain"])
+
+
 def apportion(images: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """``images`` in proportion to ``shares``, by largest remainders; no part is empty."""
     exact = images * shares / shares.sum()
-    parts = np.maximum(min(1, images), np.floor(exact)).astype(np.int64)
+    parts: NDArray[np.int64] = np.maximum(min(1, images), np.floor(exact)).astype(np.int64)
     while parts.sum() < images:
         parts[np.argmax(exact - parts)] += 1
     while parts.sum() > images:
@@ -49,11 +54,13 @@ def images_by_session(
 ) -> dict[int, dict[Pair, int]]:
     """session → pair → how many of the pair's ``images`` it brings."""
     found: dict[int, dict[Pair, int]] = {int(t): {} for t in schedule["session"].unique()}
-    for (c, z), own in schedule.sort_values("session").groupby(["class", "domain"]):
-        shares = own[SHARE].to_numpy(np.float64) if SHARE in own else np.ones(1)
-        parts = apportion(images[int(c), int(z)], shares)
+    for pair, number in images.items():
+        of_pair = (schedule["class"] == pair[0]) & (schedule["domain"] == pair[1])
+        own = schedule[of_pair].sort_values("session")
+        shares = own[SHARE].to_numpy(np.float64) if SHARE in own else np.ones(len(own))
+        parts = apportion(number, shares) if len(own) else np.empty(0)
         for t, part in zip(own["session"], parts, strict=True):
-            found[int(t)][int(c), int(z)] = int(part)
+            found[int(t)][pair] = int(part)
     return found
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 from dacr.config import Data, Schedule
 from dacr.data import streams
 from dacr.data.session_table import COLUMNS, session_file
-from dacr.data.shares import SHARE, deal, read_with_shares
+from dacr.data.shares import SHARE, deal, first_appearances, read_with_shares
 from dacr.data.streams import Pair, Shares
 from dacr.errors import UserError
 from dacr.rng import derive_seed
@@ -277,7 +277,7 @@ def session_table(schedule: pd.DataFrame, index: pd.DataFrame, t: int) -> pd.Dat
     Train rows are D_t. Test rows are those of every pair seen up to ``t``, as in Eq. 1: from the
     first session on that brings any part of the pair.
     """
-    first = schedule.groupby(["class", "domain"], as_index=False)["session"].min()
+    first = first_appearances(schedule)[["session", "class", "domain"]]
     rows = index.merge(first.rename(columns={"class": "label"}), on=["label", "domain"])
     train = rows["part"] == "train"
     seen_test = ~train & (rows["session"] <= t)

@@ -107,10 +107,12 @@ def blurry(
         others = [t for t in range(sessions) if t != home]
         for c in (int(c) for c in block):
             for z in range(domains):
-                leaking = [] if c in kept else random.choice(others, leaks_into, replace=False)
-                for t in leaking:
+                if c in kept:
+                    brought[home][c, z] = 1.0
+                    continue
+                brought[home][c, z] = round(1 - leak, DIGITS)
+                for t in random.choice(others, leaks_into, replace=False):
                     brought[t][c, z] = round(leak / leaks_into, DIGITS)
-                brought[home][c, z] = round(1 - leak * bool(len(leaking)), DIGITS)
     return brought
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from dacr.data.shares import first_appearances
 from dacr.errors import UserError
 
 DECIMALS = 4
@@ -82,7 +83,7 @@ def check_sessions(predictions: pd.DataFrame, schedule: pd.DataFrame) -> None:
             f"the predictions are of the sessions {found}, the schedule has {expected}; "
             "run `dvc repro` so that both are of the same split"
         )
-    first = schedule.groupby(["class", "domain"], as_index=False)["session"].min()
+    first = first_appearances(schedule)
     brought = first.rename(columns={"class": "label", "session": "since"})
     pairs = predictions[["session", *PAIR]].drop_duplicates().merge(brought, on=PAIR, how="left")
     if not (pairs["since"] <= pairs["session"]).all():

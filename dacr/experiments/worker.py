@@ -314,9 +314,10 @@ def by_arrival(
 
     A pair without test images has none; one that comes back counts where it came first.
     """
+    from dacr.data.shares import first_appearances
+
     accuracy = {(p["class"], p["domain"]): p["accuracy"] for p in metrics["accuracy_by_pair"]}
-    ordered = schedule.sort_values(["class", "session", "domain"])
-    ordered = ordered.drop_duplicates(["class", "domain"])
+    ordered: Any = first_appearances(schedule).sort_values(["class", "session", "domain"])
     return {
         classes[c]: [accuracy[c, d] for d in own["domain"] if (c, d) in accuracy]
         for c, own in ordered.groupby("class")

@@ -382,9 +382,7 @@ def bar_chart(
             diamond = f"M{x(bar.paper):.1f} {middle - 6:.1f}l6 6l-6 6l-6 -6z"
             body.append(_path("diamond", None, diamond, f"{bar.name}, the paper: {bar.paper:.2f}"))
     if bound is not None:
-        body.append(
-            element("line", class_="divider", x1=x(bound), x2=x(bound), y1=head, y2=height)
-        )
+        body.append(element("line", class_="divider", x1=x(bound), x2=x(bound), y1=head, y2=height))
     return Figure(caption, drawing(caption, body, height + 26.0))
 
 

@@ -197,9 +197,7 @@ def _is_about(about: Any, folder: Path) -> bool:
         return False
 
 
-def write_provenance(
-    path: Path, records: list[dict[str, Any]], bound: Bound | None = None
-) -> None:
+def write_provenance(path: Path, records: list[dict[str, Any]], bound: Bound | None = None) -> None:
     """The script that the page loads; always written, since a missing one is a browser's error.
 
     It holds what does not follow from the run alone: times and machine, and the upper bound that

@@ -15,6 +15,7 @@ import pandas as pd
 from markupsafe import Markup
 from PIL import Image
 
+from dacr.data.shares import first_appearances
 from dacr.evaluation.formats import UNITS, decimals, format_metric
 from dacr.experiments.published import PaperNumbers
 from dacr.report.charts import (
@@ -192,7 +193,7 @@ def pair_accuracies(metrics: Json, benchmark: Json) -> Figure:
 def arrival_figure(schedule: pd.DataFrame, benchmark: Json) -> Figure:
     """The first session of each pair; some splits bring pairs again."""
     classes, domains, last = benchmark["classes"], benchmark["domains"], schedule["session"].max()
-    first = schedule.sort_values("session").drop_duplicates(["class", "domain"])
+    first = first_appearances(schedule)
     rows = first[["class", "domain", "new_class"]].itertuples(index=False)
     new = {(classes[c], domains[d]) for c, d, new_class in rows if new_class}
     again = "first " * (len(first) < len(schedule))

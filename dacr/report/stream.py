@@ -26,20 +26,18 @@ CAPTION = (
     "What each session brings: a row per class, a column per session, a bar per domain, always at "
     "the same place of a field."
 )
-IN_PARTS = " A lower bar is a part of the pair's training images; the others come in other sessions."
+IN_PARTS = (
+    " A lower bar is a part of the pair's training images; the others come in other sessions."
+)
 
 
-def stream_figure(
-    schedule: pd.DataFrame, classes: Sequence[str], domains: Sequence[str]
-) -> Figure:
+def stream_figure(schedule: pd.DataFrame, classes: Sequence[str], domains: Sequence[str]) -> Figure:
     caption = CAPTION + IN_PARTS * (SHARE in schedule.columns)
     legend = [(swatch(colour), name) for colour, name in enumerate(domains)]
     return Figure(caption, stream_chart(schedule, classes, domains), legend)
 
 
-def stream_chart(
-    schedule: pd.DataFrame, classes: Sequence[str], domains: Sequence[str]
-) -> Markup:
+def stream_chart(schedule: pd.DataFrame, classes: Sequence[str], domains: Sequence[str]) -> Markup:
     """The picture alone, as SVG."""
     sessions = int(schedule["session"].max())
     many = len(classes) > MOST_NAMES
