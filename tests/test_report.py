@@ -515,6 +515,14 @@ def test_the_pictures_of_the_docs_are_those_of_the_committed_tables(split: str) 
     assert f"images/split-{split}.svg" in Path("docs/splits.md").read_text()
 
 
+def test_the_page_of_a_stream_whose_pairs_come_back(tmp_path: Path) -> None:
+    synthetic = SyntheticRun("repeat", "replay")
+    page = make_report(synthetic, tmp_path).read_text()
+    assert sum(map(len, bars_of(page))) == len(synthetic.schedule) == 80
+    assert "The session that first brings each pair" in page
+    assert "the rest comes in other sessions" in page
+
+
 # -- the upper bound --------------------------------------------------------------------------
 
 
