@@ -27,7 +27,7 @@ CAPTION = (
     "the same place of a field."
 )
 IN_PARTS = (
-    " A lower bar is a part of the pair's training images; the others come in other sessions."
+    " A lower bar is a part of the pair's training images; the rest comes in other sessions."
 )
 
 
