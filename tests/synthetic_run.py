@@ -19,6 +19,7 @@ import yaml
 
 from dacr.config import load_params
 from dacr.data.benchmark import count, pixels_hash
+from dacr.data.shares import first_appearances
 from dacr.runtime.compose import compose
 from stages import evaluate, report
 from tests.schedules import make_schedule, write_split
@@ -27,6 +28,7 @@ RULES: dict[str, dict[str, Any]] = {
     "nc": {"sessions": 5},
     "nd": {"sessions": 4, "domains_per_session": [1, 1, 1, 1]},
     "ncd": {"sessions": 10, "new_classes": [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]},
+    "repeat": {"sessions": 10, "times": 2},
 }
 
 
@@ -75,7 +77,8 @@ class SyntheticRun:
 
     def _predictions(self) -> pd.DataFrame:
         test = self.index[self.index["part"] == "test"]
-        since = self.schedule.rename(columns={"class": "label", "session": "since"})
+        first = first_appearances(self.schedule)[["session", "class", "domain"]]
+        since = first.rename(columns={"class": "label", "session": "since"})
         test = test.merge(since, on=["label", "domain"])
         tables = []
         for session in range(1, self.sessions + 1):

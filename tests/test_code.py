@@ -489,3 +489,21 @@ def test_a_stage_that_trains_nothing_does_not_load_torch(project: Path, command:
     loaded = set(re.findall(r"^import time: .*\| +(\S+)$", told, re.MULTILINE))
     assert "dacr.config" in loaded
     assert "torch" not in loaded
+
+
+def test_a_split_that_cannot_be_satisfied_is_refused_before_anything_is_fetched(
+    project: Path,
+) -> None:
+    """By `make params`, and with `dvc exp run` by the stage that comes before all others."""
+    wrong = ["benchmark=tiny", "split=vil", "schedule.class_groups=5"]
+    said = "schedule.class_groups is 5 for 4 classes"
+    assert f"dacr: {said}" in run(project, "python", "-m", "stages.params", *wrong, ok=False)
+    other = [*wrong, "data.source_options.npz.test_fraction=0.5"]
+    options = [word for own in other for word in ("-S", own)]
+    try:
+        output = run(project, "dvc", "exp", "run", *options, ok=False)
+    finally:
+        run(project, "git", "checkout", "-q", "params.yaml", "dvc.lock")
+    assert said in output
+    assert "Traceback" not in output
+    assert "Running stage 'fetch@npz'" not in output

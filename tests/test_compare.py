@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dacr.experiments.comparison import (
     compare_experiments,
     direction,
     read_side,
+    refuse_bounds,
     warnings_of,
     why_incomparable,
 )
@@ -229,6 +231,20 @@ def test_another_size_of_the_memory_is_told(project: Path) -> None:
     with edited(project / "params.yaml", lambda params: params["memory"].update(size=7)):
         (warning,) = compared(project, "main", "workspace").warnings
     assert "changed after its numbers were made (memory.size)" in warning
+
+
+def test_an_upper_bound_beside_a_memory_is_refused(project: Path) -> None:
+    side = compared(project, "workspace", "ours").a
+    broken = side.params | {"method": "joint", "options": {"protocol": "broken"}}
+    joint = replace(side, name="all", params=broken)
+    for pair in ((side, joint), (joint, side)):
+        with pytest.raises(UserError) as error:
+            refuse_bounds(*pair)
+        assert "all (joint) keeps every image, which breaks the protocol" in str(error.value)
+        assert "workspace (replay) keeps a memory" in str(error.value)
+        assert "\n" not in str(error.value)
+    refuse_bounds(joint, joint)
+    refuse_bounds(side, side)
 
 
 def test_of_different_splits_only_the_end_is_compared(project: Path) -> None:

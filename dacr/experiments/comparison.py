@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from dacr.errors import UserError
 from dacr.evaluation.formats import decimals, format_metric
+from dacr.experiments.bounds import breaks_protocol
 from dacr.experiments.reading import (
     NEVER_RAN,
     Files,
@@ -101,6 +102,7 @@ class Comparison:
 
 def compare_experiments(a: str, b: str) -> Comparison:
     left, right = read_side(open_experiment(a)), read_side(open_experiment(b))
+    refuse_bounds(left, right)
     incomparable = why_incomparable(left, right)
     same_sessions = left.params["schedule"] == right.params["schedule"]
     return Comparison(
@@ -124,6 +126,18 @@ def compare_experiments(a: str, b: str) -> Comparison:
         incomparable=incomparable,
         warnings=warnings_of(left, right),
     )
+
+
+def refuse_bounds(a: Side, b: Side) -> None:
+    """An upper bound beside a method with a memory would look like a better method: refuse it."""
+    broken = [side for side in (a, b) if breaks_protocol(side.params)]
+    if len(broken) == 1:
+        (kept,) = (side for side in (a, b) if side is not broken[0])
+        raise UserError(
+            f"{broken[0].name} ({broken[0].params['method']}) keeps every image, which breaks the "
+            f"protocol, and {kept.name} ({kept.params['method']}) keeps a memory; they are not to "
+            "be compared: the report of a run and `dacr paper show main` give the headroom"
+        )
 
 
 def read_side(files: Files) -> Side:

@@ -35,6 +35,8 @@ class Number:
     paper: float | None
     paper_deviation: float | None
     paper_gain: float | None
+    headroom: Gain | None
+    """Of joint training over the row, on the seeds that both have; of accuracies alone."""
     difference: float | None
     """Ours minus the paper's; None where the paper's number is of another experiment."""
 
@@ -134,6 +136,7 @@ class Results:
             paper=theirs,
             paper_deviation=self.table.deviation(metric, self.reference or "", split, row),
             paper_gain=self._paper_gain(row, split, metric),
+            headroom=self._headroom(row, split, metric),
             difference=minus(mean, theirs) if self.comparable else None,
         )
 
@@ -145,6 +148,22 @@ class Results:
     def _gain(self, row: str, split: str, metric: str, *hosts: str) -> Gain | None:
         found = {host: self.values(host, split, metric) for host in hosts}
         return gain_over(self.values(row, split, metric), found)
+
+    @cached_property
+    def upper_bound(self) -> str | None:
+        """The key of the row that is joint training and nothing else."""
+        bound = self.paper.upper_bound
+        rows = (key for key, row in self.rows.items() if row.overrides == {"method": bound})
+        return next(rows, None)
+
+    def has_headroom(self, split: str, metric: str) -> bool:
+        return any(self._headroom(row, split, metric) for row in self.rows)
+
+    def _headroom(self, row: str, split: str, metric: str) -> Gain | None:
+        bound = self.upper_bound
+        if bound is None or row == bound or "accuracy" not in metric:
+            return None
+        return self._gain(bound, split, metric, row)
 
     def _paper_gain(self, row: str, split: str, metric: str) -> float | None:
         hosts = self.rows[row].hosts

@@ -312,10 +312,12 @@ def by_arrival(
 ) -> dict[str, list[float]]:
     """Final accuracy of each class's domains, in the order in which the class met them.
 
-    A pair without test images has none.
+    A pair without test images has none; one that comes back counts where it came first.
     """
+    from dacr.data.shares import first_appearances
+
     accuracy = {(p["class"], p["domain"]): p["accuracy"] for p in metrics["accuracy_by_pair"]}
-    ordered = schedule.sort_values(["class", "session", "domain"])
+    ordered: Any = first_appearances(schedule).sort_values(["class", "session", "domain"])
     return {
         classes[c]: [accuracy[c, d] for d in own["domain"] if (c, d) in accuracy]
         for c, own in ordered.groupby("class")
