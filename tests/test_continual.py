@@ -289,7 +289,9 @@ def test_avalanche_says_the_same(stream: tuple[pd.DataFrame, pd.DataFrame]) -> N
 
     assert of("StreamBWT") == pytest.approx(measures["backward_transfer"], abs=1e-3)
     assert of("StreamForgetting") == pytest.approx(-measures["backward_transfer"], abs=1e-3)
-    accuracy = [100.0 * v for key, v in sorted(found.items()) if key.startswith("Top1_Acc_Exp/eval")]
+    accuracy = [
+        100.0 * v for key, v in sorted(found.items()) if key.startswith("Top1_Acc_Exp/eval")
+    ]
     assert accuracy == pytest.approx(measures["accuracy_matrix"][-1], abs=1e-3)
 
 

@@ -179,14 +179,18 @@ def new_and_old(scored: pd.DataFrame, schedule: pd.DataFrame) -> pd.DataFrame:
     pairs = schedule.rename(columns={"class": "label"})
     seen = scored.assign(
         class_since=scored["label"].map(pairs.groupby("label")["session"].min()),
-        pair_since=scored[PAIR].merge(
+        pair_since=scored[PAIR]
+        .merge(
             pairs.groupby(PAIR)["session"].min().rename("since").reset_index(), on=PAIR, how="left"
-        )["since"].to_numpy(),
+        )["since"]
+        .to_numpy(),
     )
     new_class = seen["class_since"] == seen["session"]
     new_pair = seen["pair_since"] == seen["session"]
     masks = (new_class, ~new_class, ~new_class & new_pair, ~new_class & ~new_pair)
-    columns = {name: accuracies(seen[m], ["session"]) for name, m in zip(GROUPS, masks, strict=True)}
+    columns = {
+        name: accuracies(seen[m], ["session"]) for name, m in zip(GROUPS, masks, strict=True)
+    }
     sessions = sorted(seen["session"].unique())
     return pd.DataFrame(columns).reindex(sessions).rename_axis("session")
 

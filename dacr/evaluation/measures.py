@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,21 @@ import pandas as pd
 
 from dacr.config import load_params
 from dacr.data.session_table import read_schedule
-from dacr.evaluation.continual import Rows, compute_measures, new_and_old, reliability
+from dacr.evaluation.budget import read_numbers
+from dacr.evaluation.continual import GROUPS, Rows, compute_measures, new_and_old, reliability
 from dacr.evaluation.files import checked, read_predictions
 from dacr.evaluation.metrics import with_hits
 from dacr.evaluation.plots import write_tables
-from dacr.runtime.json_files import read_json, write_json
+from dacr.runtime.json_files import write_json
 
 SCHEDULE = Path("data/split/schedule.csv")
 MEASURES, TABLES = "measures.json", "measures"
 STAGE = "measure"
+COLUMNS = {
+    "accuracy_matrix": ["after", "on", "accuracy"],
+    "new_and_old": ["session", *GROUPS],
+    "reliability": ["bin", "images", "confidence", "accuracy"],
+}
 
 
 def measure(reports: Path) -> None:
@@ -36,12 +43,11 @@ def measure_tables(
     """Every table of ``reports/measures/`` by its file's name."""
     scored = with_hits(predictions)
     last = scored[scored["session"] == scored["session"].max()]
-    columns = ["bin", "images", "confidence", "accuracy"]
-    bins = reliability(last) if "confidence" in last else pd.DataFrame(columns=columns)
+    nothing = pd.DataFrame(columns=COLUMNS["reliability"])
     return {
         "accuracy_matrix": long_matrix(measures["accuracy_matrix"]),
         "new_and_old": new_and_old(scored, schedule).reset_index(),
-        "reliability": bins,
+        "reliability": reliability(last) if "confidence" in last else nothing,
     }
 
 
@@ -52,15 +58,20 @@ def long_matrix(rows: Rows) -> pd.DataFrame:
         for after, row in enumerate(rows, start=1)
         for on, accuracy in enumerate(row, start=1)
     ]
-    return pd.DataFrame(entries, columns=["after", "on", "accuracy"])
+    return pd.DataFrame(entries, columns=COLUMNS["accuracy_matrix"])
 
 
 def read_measures(reports: Path) -> dict[str, Any]:
-    content = read_json(reports / MEASURES, f"run `dvc repro {STAGE}`")
-    return dict(content)
+    return read_numbers(reports / MEASURES, STAGE, "accuracy_matrix")
 
 
 def read_measure_tables(reports: Path) -> dict[str, pd.DataFrame]:
     """What stage ``measure`` wrote; a gap in ``new_and_old`` is a group without images."""
-    files = sorted((reports / TABLES).glob("*.csv"))
-    return {file.stem: checked(file, STAGE, pd.read_csv) for file in files}
+    return {
+        name: checked(reports / TABLES / f"{name}.csv", STAGE, partial(_read_table, columns))
+        for name, columns in COLUMNS.items()
+    }
+
+
+def _read_table(columns: list[str], path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, usecols=columns, dtype="float64")[columns]

@@ -7,7 +7,6 @@ stand in the provenance of a run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,13 @@ import pandas as pd
 
 from dacr.config import Params, load_params
 from dacr.errors import UserError
+from dacr.evaluation.budget import BUDGET
 from dacr.experiments.work import Images, Passes, images_of, passes_of, scales
 from dacr.methods import parts_of
 from dacr.model.flops import forward_flops, parameter_count, weight_bytes
-from dacr.runtime.json_files import read_json, write_json
+from dacr.runtime.json_files import write_json
 from dacr.sessions.places import run_folder
 
-BUDGET = "budget.json"
-STAGE = "budget"
-NAMES = {
-    "parameters": "parameters of the model that predicts",
-    "model_bytes": "bytes of that model",
-    "exemplars": "exemplars in memory",
-    "exemplar_bytes": "bytes of their pixels",
-    "images_trained": "images forward and backward in training, each time that one is seen",
-    "images_forward": "images forward alone in training: teachers, frozen networks, features",
-    "training_flops": "FLOPs of training, counted from these passes",
-    "prediction_flops": "FLOPs of the prediction of one image",
-}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """Of batch normalisation: kept with the weights, and no parameters."""
 
@@ -106,16 +94,3 @@ def stored(state: Path, image_size: int) -> dict[str, int]:
 
 def _is_parameter(name: str, values: Any) -> bool:
     return values.dtype.kind == "f" and not name.endswith(STATISTICS)
-
-
-def read_budget(reports: Path) -> dict[str, Any]:
-    return dict(read_json(reports / BUDGET, f"run `dvc repro {STAGE}`"))
-
-
-def plain(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """The plain numbers of ``budget.json``, ``measures.json`` or ``metrics.json``."""
-    return {
-        name: float(value)
-        for name, value in numbers.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }

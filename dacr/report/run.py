@@ -10,6 +10,8 @@ from dacr.data.benchmark import Benchmark
 from dacr.data.contact_sheet import contact_sheet
 from dacr.data.session_table import read_schedule
 from dacr.evaluation import files
+from dacr.evaluation.budget import read_budget
+from dacr.evaluation.measures import read_measure_tables, read_measures
 from dacr.evaluation.plots import read_tables
 from dacr.experiments.published import compare
 from dacr.experiments.tables import load_paper
@@ -31,6 +33,9 @@ def report(params: Params, reports: Path) -> None:
         tables=read_tables(reports / "plots"),
         paper=compare(load_paper(), shown, benchmark),
         contact_sheet=picture_of(BENCHMARK),
+        measures=read_measures(reports),
+        measure_tables=read_measure_tables(reports),
+        budget=read_budget(reports),
     )
     (reports / "index.html").write_text(render(run), encoding="utf-8")
     write_provenance(reports / "provenance.js", read_provenance(Path("runs")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from dacr.report.charts import (
     scatters_by_session,
 )
 from dacr.report.html import Field, Figure, Sheet, percent_map
+from dacr.report.measures import scaled
 
 # A host and its 'w/ ours' have colours that are near each other: UCIR's are blues, GeoDL's greens,
 # DER's pink, orange, red. Hosts have odd colours, which lines draw dashed; fair hosts are dotted.
@@ -92,8 +93,25 @@ def metric_sheet(
             told["paper's gain"] = signed(own.paper_gain, digits)
         if results.comparable:
             told["difference"] = signed(own.difference, digits)
+        if "accuracy" in metric and has_budgets(results):
+            told |= budget_cells(results.budget(key, split))
         rows.append([*told.values()])
     return Sheet(f"{split.upper()}, {words(metric)}", [*told], rows)
+
+
+def has_budgets(results: Results) -> bool:
+    """Whether some row was counted; records of older versions were not."""
+    return any(results.budget(key, split) for key, split in results.records)
+
+
+def budget_cells(budget: Mapping[str, float]) -> dict[str, str]:
+    """What an accuracy cost, in the columns beside it."""
+    return {
+        "parameters": scaled(budget.get("parameters")),
+        "exemplars": scaled(budget.get("exemplar_bytes"), "B"),
+        "trained on": scaled(budget.get("images_trained")),
+        "training": scaled(budget.get("training_flops"), "FLOP"),
+    }
 
 
 def detail_sheets(results: Results, split: str, detail: str) -> list[Sheet]:

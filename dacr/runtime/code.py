@@ -54,7 +54,7 @@ SOURCE_STAGES = ("fetch", "build")
 """The stages that run sources of images."""
 
 AFTER_TRAINING = frozenset({"consolidate", "exemplars", "memory_components", "remember"})
-HOOKS_NOT_CALLED = {"start": AFTER_TRAINING, "learn": AFTER_TRAINING}
+HOOKS_NOT_CALLED = dict.fromkeys(("start", "learn", "budget"), AFTER_TRAINING)
 """Functions that a stage never calls: what is imported inside them is not followed.
 
 So an edit of the mixture reduction, which only ``consolidate`` runs, trains no session again.
