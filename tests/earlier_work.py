@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dacr.experiments.devices import device_called
-from dacr.experiments.plan import Choice, Experiment, parameters_of, cells
+from dacr.experiments.plan import Choice, Experiment, cells, parameters_of
 from dacr.experiments.tables import load_paper
 from dacr.experiments.work import images_of, scales, work_of
 from dacr.methods import parts_of

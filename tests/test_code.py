@@ -326,7 +326,7 @@ def test_editing_geodl_reaches_geodl_alone(clone: Path) -> None:
 
 def test_editing_the_reduction_trains_nothing(clone: Path) -> None:
     reached = edited(clone, "dacr/learning/reduction.py", "\n_EDITED = 1\n")
-    assert {name.split()[0] for name in reached} == {"consolidate"}
+    assert {name.split()[0] for name in reached} == {"consolidate", "budget"}
     assert {"consolidate der_dacr", "consolidate ucir_dacr", "consolidate geodl_dacr"} <= reached
 
 
@@ -445,7 +445,7 @@ def would_run(project: Path) -> set[str]:
         ("dacr/report/charts.py", "\n_EDITED = 1\n", {"report"}),
         ("dacr/evaluation/metrics.py", "\n_EDITED = 1\n", {"evaluate", "measure", "report"}),
         ("dacr/sessions/embedding.py", "\n_EDITED = 1\n", {"consolidate"}),
-        ("dacr/learning/reduction.py", "\n_EDITED = 1\n", {"consolidate"}),
+        ("dacr/learning/reduction.py", "\n_EDITED = 1\n", {"consolidate", "budget"}),
         ("dacr/methods/der_dacr.py", "\n_EDITED = 1\n",
          {"start", "learn", "consolidate", "budget"}),
         ("dacr/data/sources/npz.py", "\n_EDITED = 1\n", {"fetch", "build"}),
