@@ -17,6 +17,7 @@ import yaml
 from rich.console import Console
 
 from dacr.errors import UserError
+from dacr.evaluation.budget import NAMES
 from dacr.experiments.comparison import (
     Comparison,
     Side,
@@ -101,8 +102,11 @@ def test_only_what_differs_is_told_and_metrics_are_subtracted(project: Path) -> 
     assert not {"seed", "split", "train.lr"} & params.keys()
     assert (comparison.incomparable, comparison.warnings) == ([], [])
     a, b = comparison.a.metrics, comparison.b.metrics
-    assert a == json.loads((project / "reports/metrics.json").read_text())
-    rows = {row.name: row for row in comparison.rows}
+    budget = json.loads((project / "reports/budget.json").read_text())
+    assert a["training_flops"] == budget["training_flops"]
+    metrics = json.loads((project / "reports/metrics.json").read_text())
+    assert {name: value for name, value in a.items() if name not in NAMES} == metrics
+    rows = {row.name: row for row in comparison.rows if row.name not in NAMES}
     for name, row in rows.items():
         assert float(row.difference) == pytest.approx(b[name] - a[name], abs=0.005)
         assert float(row.a) == pytest.approx(a[name], abs=0.005)

@@ -13,6 +13,7 @@ UNITS = {
 CHANGES = ("forgetting", "backward_transfer", "forward_transfer", "intransigence")
 """Numbers that carry their sign."""
 NOTHING = "–"
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def decimals(metric: str) -> int:
@@ -27,4 +28,21 @@ def format_metric(metric: str, value: float | None) -> str:
     if value is None:
         return NOTHING
     sign = "+" if metric.startswith(CHANGES) and value > 0 else ""
-    return f"{sign}{value:{',' if metric in NAMES else ''}.{decimals(metric)}f}"
+    return scaled(value) if metric in NAMES else f"{sign}{value:.{decimals(metric)}f}"
+
+
+def format_change(metric: str, change: float) -> str:
+    """A difference of two values of a metric, with its sign."""
+    if metric in NAMES:
+        return f"{'+' * (change > 0)}{scaled(change)}"
+    return f"{change:+.{decimals(metric)}f}"
+
+
+def scaled(value: float | None, unit: str = "") -> str:
+    """A large number as people say it: 2.5 T, 322 k."""
+    if value is None:
+        return NOTHING
+    for size, prefix in PREFIXES:
+        if abs(value) >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".rstrip()

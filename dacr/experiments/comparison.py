@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dacr.errors import UserError
 from dacr.evaluation.budget import plain
-from dacr.evaluation.formats import decimals, format_metric
+from dacr.evaluation.formats import decimals, format_change, format_metric
 from dacr.experiments.reading import (
     NEVER_RAN,
     Files,
@@ -280,7 +280,7 @@ def change_of(
     if comparable and a is not None and b is not None:
         # What is shown is judged, so that no row says 0 and 'better'.
         change = round(b - a, decimals(metric))
-        difference = f"{change:+,.{decimals(metric)}f}" if change else "0"
+        difference = format_change(metric, change) if change else "0"
         verdict = _verdict(change * wanted) if wanted else ""
     return Change(
         name=name or metric,

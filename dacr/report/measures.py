@@ -10,7 +10,7 @@ import pandas as pd
 
 from dacr.evaluation.budget import NAMES
 from dacr.evaluation.continual import rows_of
-from dacr.evaluation.formats import NOTHING, format_metric
+from dacr.evaluation.formats import format_metric, scaled
 from dacr.report.charts import Line, line_chart
 from dacr.report.html import Card, Fact, Figure, Sheet, percent_map, sheet_of
 
@@ -33,17 +33,6 @@ GROUP_NAMES = {
     "new_domain": "old classes, new domains",
     "old_domain": "old classes, old domains",
 }
-UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def scaled(value: float | None, unit: str = "") -> str:
-    """A large number as people say it: 2.50 T, 322 k."""
-    if value is None:
-        return NOTHING
-    for size, prefix in UNITS:
-        if abs(value) >= size:
-            return f"{value / size:.3g} {prefix}{unit}".rstrip()
-    return f"{value:.3g} {unit}".rstrip()
 
 
 def price(budget: Mapping[str, Any]) -> str:

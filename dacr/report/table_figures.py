@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from dacr.evaluation.formats import NOTHING, decimals
+from dacr.evaluation.formats import NOTHING, decimals, scaled
 from dacr.experiments.gains import Gain
 from dacr.experiments.records import Record
 from dacr.experiments.results import Results
@@ -20,7 +20,6 @@ from dacr.report.charts import (
     scatters_by_session,
 )
 from dacr.report.html import Field, Figure, Sheet, percent_map
-from dacr.report.measures import scaled
 
 # A host and its 'w/ ours' have colours that are near each other: UCIR's are blues, GeoDL's greens,
 # DER's pink, orange, red. Hosts have odd colours, which lines draw dashed; fair hosts are dotted.
