@@ -1,9 +1,10 @@
-"""A training as others see it while it runs: the files of DVCLive, and TensorBoard's if it is there.
+"""A training as others see it while it runs: DVCLive's files, and TensorBoard's if it is wanted.
 
 ``dvclive/metrics.json`` holds where the training is and its latest losses; ``dvclive/plots`` has a
 curve per loss. Their layout is DVCLive's, so that ``dvc exp show``, ``dvc plots`` and the VS Code
 extension read them. They are no outs of a stage and git ignores them: a run that is watched has
-the same bytes as one that is not.
+the same bytes as one that is not. ``dvclive/dvc.yaml``, which tells DVC of them, is there only as
+long as a session trains: a file that one revision lacks would be an error in every table of DVC.
 
 Only a stage that DVC runs writes them (``DVC_STAGE``). ``DACR_LIVE=0`` turns them off.
 ``DACR_TENSORBOARD=<folder>`` writes events for TensorBoard, too (extra ``tensorboard``).
@@ -24,6 +25,12 @@ from typing import Any
 from dacr.errors import UserError
 
 FOLDER = Path("dvclive")
+DVC_FILE = """\
+# Written while a session trains, and removed when it ends.
+metrics: [metrics.json]
+plots:
+- plots/metrics: {x: step}
+"""
 COLUMNS = ("session", "phase", "epoch", "step")
 Row = dict[str, Any]
 
@@ -57,6 +64,8 @@ class Live:
             self._write_events(step, losses)
 
     def close(self) -> None:
+        with suppress(OSError):
+            (self._folder / "dvc.yaml").unlink(missing_ok=True)
         if self._events is not None:
             self._events.close()
 
@@ -96,6 +105,7 @@ class Live:
             _replace(plots / f"{term}.tsv", _table(["step", term], rows))
         _replace(self._folder / "rows.json", json.dumps({"run": self._run, "rows": self._rows}))
         _replace(self._folder / "metrics.json", json.dumps(told, indent=1))
+        _replace(self._folder / "dvc.yaml", DVC_FILE)
 
     def _write_events(self, step: int, losses: Mapping[str, float]) -> None:
         folder = os.environ.get("DACR_TENSORBOARD")
