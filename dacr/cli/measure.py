@@ -1,4 +1,4 @@
-"""The field's metrics of a finished run: the matrix of accuracies, transfer, forgetting, calibration.
+"""The field's metrics of a finished run: the matrix of accuracies, transfer and forgetting.
 
 Entry (i, j) of the matrix is the accuracy after session i on the pairs that session j brings.
 With --joint it tells the intransigence, too, and with --forward the forward transfer.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from contextlib import redirect_stdout
 
 from dacr.evaluation.continual import rows_of
 from dacr.evaluation.formats import format_metric
@@ -46,7 +48,8 @@ def run(arguments: argparse.Namespace) -> None:
     if joint:
         measures = with_joint(measures, joint)
     if arguments.forward:
-        measures = with_forward(measures, files)
+        with redirect_stdout(sys.stderr):  # its progress is no part of the numbers
+            measures = with_forward(measures, files)
     if arguments.json:
         print(json.dumps(measures, indent=1, sort_keys=True))
         return

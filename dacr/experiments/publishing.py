@@ -118,7 +118,8 @@ def open_published(address: str, scratch: Path) -> TrainedRun:
     try:
         params = Params.model_validate(manifest["parameters"])
     except ValidationError as error:
-        raise UserError(explain(error, f"{MANIFEST} of {place}", _VERSIONS)) from None
+        reason = explain(error, f"{MANIFEST} of {place}")
+        raise UserError(f"{reason}; {_VERSIONS}") from None
     # Only now: torch takes seconds to load, and a wrong address should not.
     from dacr.sessions.predict import TrainedRun
 
@@ -126,6 +127,8 @@ def open_published(address: str, scratch: Path) -> TrainedRun:
 
 
 _VERSIONS = "it was published by another version of dacr"
+_KEYS = re.compile(r"(?<=//)[^/@]*@")
+"""What no message may repeat: name and password in an address."""
 
 
 class Place:
@@ -133,7 +136,8 @@ class Place:
 
     def __init__(self, address: str) -> None:
         self._remote = bool(SCHEME.match(address))
-        self._shown = re.sub(r"//[^/@]*@", "//", address.rstrip("/"))
+        self._keys = _KEYS.findall(address)
+        self._shown = _KEYS.sub("", address.rstrip("/"))
         with self._explained("reached"):
             from fsspec.core import url_to_fs
 
@@ -210,6 +214,8 @@ class Place:
             ) from None
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
+            for keys in self._keys:
+                reason = reason.replace(keys, "")
             raise UserError(f"{self._shown} cannot be {verb} ({reason[:200]})") from None
 
 
