@@ -72,10 +72,9 @@ def accuracy_matrix(scored: pd.DataFrame, schedule: pd.DataFrame, future: bool =
     brought = schedule.rename(columns={"class": "label", "session": "on"})[["on", *PAIR]]
     found = accuracies(scored.merge(brought, on=PAIR), ["session", "on"])
     last = int(schedule["session"].max())
-    known = [(i, j) for i in range(1, last + 1) for j in range(1, last + 1) if future or j <= i]
-    values = found.reindex(known)
+    values = {(int(i), int(j)): float(v) for (i, j), v in zip(found.index, found, strict=True)}
     return [
-        [float(value) for (own, _), value in values.items() if own == i]  # type: ignore[misc]
+        [values.get((i, j), np.nan) for j in range(1, 1 + (last if future else i))]
         for i in range(1, last + 1)
     ]
 
@@ -219,7 +218,10 @@ def reliability(scored: pd.DataFrame, bins: int = BINS) -> pd.DataFrame:
 
 def bins_of(confidence: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
     """Bin m holds (m/M, (m+1)/M]; a confidence of 0 is in the first."""
-    return np.clip(np.ceil(confidence * bins) - 1, 0, bins - 1).astype(np.int64)
+    bin_of: NDArray[np.int64] = np.clip(np.ceil(confidence * bins) - 1, 0, bins - 1).astype(
+        np.int64
+    )
+    return bin_of
 
 
 def calibration_error(table: pd.DataFrame) -> float:
