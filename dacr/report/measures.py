@@ -90,7 +90,7 @@ def calibration_figure(measures: dict[str, Any], table: pd.DataFrame) -> Figure 
         return None
     points = list(zip(table["confidence"], table["accuracy"], strict=True))
     own = Line("this run", points, 0)
-    ideal = Line("perfectly calibrated", [(x, x) for x, _ in points], 5)
+    ideal = Line("perfectly calibrated", [(20.0 * k, 20.0 * k) for k in range(6)], 5)
     chart = line_chart(
         [own, ideal],
         "Accuracy by confidence after the last session, in bins of equal width.",
