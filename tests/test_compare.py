@@ -29,6 +29,7 @@ from dacr.experiments.comparison import (
     why_incomparable,
 )
 from dacr.experiments.reading import open_experiment
+from dacr.report.cards import model_card, read_subject
 from dacr.report.comparison import changes_sheet, mixture_curves, text_curves
 from dacr.report.terminal import table_of
 from stages import evaluate
@@ -386,3 +387,17 @@ def test_files_of_a_wrong_shape_are_named(
         pytest.raises(UserError, match=file),
     ):
         compared(project, "main", "workspace")
+
+
+def test_the_card_of_an_experiment_names_the_commit_that_it_was_started_from(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    start = run(project, "git", "rev-parse", "HEAD")[0].strip()
+    ours = read_subject(open_experiment("ours"), check=True)
+    assert ours.revision == start
+    assert ours.params["method"] == "der_dacr"
+    card = model_card(ours)
+    assert f"git checkout {start[:12]}\n" in card
+    assert "`dvc exp apply ours`" in card
+    assert read_subject(open_experiment("main"), check=True).revision == start

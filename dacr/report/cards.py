@@ -19,7 +19,7 @@ from dacr.evaluation.budget import NAMES
 from dacr.evaluation.continual import rows_of
 from dacr.evaluation.formats import NOTHING, UNITS, format_metric, scaled
 from dacr.experiments.comparison import FURTHER, metrics_of
-from dacr.experiments.reading import WORKSPACE, Files, Workspace, read_params
+from dacr.experiments.reading import WORKSPACE, Files, Revision, Workspace, read_params
 from dacr.experiments.verification import verify
 from dacr.report.page import params_hash, reproduce_command
 from dacr.runtime.git import git_or_nothing
@@ -68,11 +68,19 @@ def read_subject(files: Files, check: bool) -> Subject:
         name=files.name,
         params=params,
         metrics=metrics,
-        revision=git_or_nothing("rev-parse", "HEAD" if here else files.name),
+        revision=revision_of(files),
         checked=checked() if here and check else [],
         measures=measures,
         budget=budget,
     )
+
+
+def revision_of(files: Files) -> str:
+    """The commit with the code of a run; an experiment was started from its parent."""
+    if not isinstance(files, Revision):
+        return git_or_nothing("rev-parse", "HEAD")
+    named = git_or_nothing("rev-parse", "--verify", "--quiet", f"{files.name}^{{commit}}")
+    return named or git_or_nothing("rev-parse", f"{files.commit}~1")
 
 
 def _optional(files: Files, path: str) -> dict[str, Any]:
