@@ -17,6 +17,9 @@ COMMANDS = {
     "compare": "two experiments side by side, in the terminal and as a page",
     "predict": "what a trained run says about images",
     "fetch": "--check: whether the files of a benchmark can be had, and how fast",
+    "publish": "a trained model to a folder or to s3://…, for `predict` anywhere",
+    "card": "a model card of a run, or Croissant metadata of a benchmark",
+    "measure": "the field's metrics of a finished run: transfer, forgetting, intransigence",
     "verify": "check a run byte by byte, and against the committed one",
     "doctor": "whether this machine is ready for a real run",
 }

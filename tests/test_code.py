@@ -326,7 +326,7 @@ def test_editing_geodl_reaches_geodl_alone(clone: Path) -> None:
 
 def test_editing_the_reduction_trains_nothing(clone: Path) -> None:
     reached = edited(clone, "dacr/learning/reduction.py", "\n_EDITED = 1\n")
-    assert {name.split()[0] for name in reached} == {"consolidate"}
+    assert {name.split()[0] for name in reached} == {"consolidate", "budget"}
     assert {"consolidate der_dacr", "consolidate ucir_dacr", "consolidate geodl_dacr"} <= reached
 
 
@@ -443,12 +443,14 @@ def would_run(project: Path) -> set[str]:
         ("dacr/runtime/progress.py", "\n_EDITED = 1\n", set()),
         ("dacr/methods/geodl.py", "\n_EDITED = 1\n", set()),
         ("dacr/report/charts.py", "\n_EDITED = 1\n", {"report"}),
-        ("dacr/evaluation/metrics.py", "\n_EDITED = 1\n", {"evaluate", "report"}),
+        ("dacr/evaluation/metrics.py", "\n_EDITED = 1\n", {"evaluate", "measure", "report"}),
         ("dacr/sessions/embedding.py", "\n_EDITED = 1\n", {"consolidate"}),
-        ("dacr/learning/reduction.py", "\n_EDITED = 1\n", {"consolidate"}),
-        ("dacr/methods/der_dacr.py", "\n_EDITED = 1\n", {"start", "learn", "consolidate"}),
+        ("dacr/learning/reduction.py", "\n_EDITED = 1\n", {"consolidate", "budget"}),
+        ("dacr/methods/der_dacr.py", "\n_EDITED = 1\n",
+         {"start", "learn", "consolidate", "budget"}),
         ("dacr/data/sources/npz.py", "\n_EDITED = 1\n", {"fetch", "build"}),
-        ("dacr/data/splits.py", "\n_EDITED = 1\n", {"schedule", "split"}),
+        ("dacr/data/splits.py", "\n_EDITED = 1\n", {"schedule", "split", "budget"}),
+        ("dacr/evaluation/continual.py", "\n_EDITED = 1\n", {"measure", "report"}),
     ],
 )  # fmt: skip
 def test_dvc_runs_what_an_edit_reaches(
@@ -480,7 +482,8 @@ def test_a_stage_that_loads_what_is_not_known_fails(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["code", "fetch npz", "build", "schedule", "split 01", "evaluate", "report"]
+    "command",
+    ["code", "fetch npz", "build", "schedule", "split 01", "evaluate", "measure", "report"],
 )
 def test_a_stage_that_trains_nothing_does_not_load_torch(project: Path, command: str) -> None:
     """It would take longer to load than such a stage takes to run."""

@@ -96,8 +96,10 @@ def nd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _metrics(page: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((page.parent / "metrics.json").read_text())
-    return content
+    metrics, measures = (
+        json.loads((page.parent / f"{name}.json").read_text()) for name in ("metrics", "measures")
+    )
+    return {**measures, **metrics}
 
 
 def test_every_number_of_the_page_is_the_one_of_metrics_json(ncd: Path) -> None:
@@ -109,6 +111,9 @@ def test_every_number_of_the_page_is_the_one_of_metrics_json(ncd: Path) -> None:
         "worst_domain_accuracy",
         "components_per_class",
         "purity",
+        "backward_transfer",
+        "chaudhry_forgetting",
+        "calibration_error",
     } <= set(shown)
     for name, text in shown.items():
         digits = 3 if name.startswith("purity") else 2
@@ -432,7 +437,7 @@ def test_shapes_of_marks_differ_and_lie_on_their_points() -> None:
 def test_legends_of_the_page_show_lines_as_their_charts_do(ncd: Path) -> None:
     page = ncd.read_text(encoding="utf-8")
     charts = line_figures(page)
-    assert [len(lines) for lines in charts] == [2, 2, 1, 5]  # accuracy, purity, κ, losses
+    assert [len(lines) for lines in charts] == [2, 2, 2, 1, 5]  # with calibration, purity, κ
     assert page.count('class="swatch') > 2 * 4  # components, memory and t-SNE
 
 

@@ -257,7 +257,7 @@ def estimate(experiment: Experiment, records: Iterable[Record]) -> float | None:
 
 
 @cache
-def _parameters(experiment: Experiment) -> Params:
+def parameters_of(experiment: Experiment) -> Params:
     """All parameters of an experiment, its overrides included."""
     from dacr.runtime.compose import compose
 
@@ -276,7 +276,7 @@ def on_device(planned: Iterable[Task], device: Device, store: Store) -> list[Tas
     for task in planned:
         stem = task.experiment.stem
         if stem not in known:  # all seeds do the same work
-            params = _parameters(task.experiment)
+            params = parameters_of(task.experiment)
             known[stem] = work_of(params, images_of(params.data, records))
         work = known[stem]
         seconds = work.flops / device.rate(work.backbone, work.precision)

@@ -24,6 +24,12 @@ from dacr.experiments.reading import flatten
 from dacr.report import sections
 from dacr.report.html import TEMPLATES, Figure, PageSection, Sheet, render_page
 from dacr.report.stream import stream_figure
+from dacr.report.measures import (
+    budget_figures,
+    calibration_figure,
+    transfer_figures,
+    with_price,
+)
 
 LEARN = "provenance-learn.json"  # a session learns before it consolidates
 CHOICES = ("augmentation", "model", "train", "loss", "mixture", "reduction", "memory", "options")
@@ -40,6 +46,9 @@ class Run:
     tables: dict[str, pd.DataFrame]
     paper: PaperNumbers
     contact_sheet: bytes
+    measures: dict[str, Any]
+    measure_tables: dict[str, pd.DataFrame]
+    budget: dict[str, Any]
 
 
 def render(run: Run) -> str:
@@ -54,6 +63,11 @@ def render(run: Run) -> str:
             sections.domain_accuracies(tables["domain_accuracy"], metrics, domains),
         ],
         ("paper", "Beside the paper"): [*sections.beside_the_paper(run.paper, metrics)],
+        ("transfer", "Transfer and forgetting"): [
+            *transfer_figures(run.measures, run.measure_tables),
+            calibration_figure(run.measures, run.measure_tables["reliability"]),
+        ],
+        ("budget", "Budget"): [*budget_figures(run.budget, run.measures)],
         ("domains", "Classes and domains"): [
             sections.arrival_figure(run.schedule, benchmark),
             sections.pair_accuracies(metrics, benchmark),
@@ -85,7 +99,9 @@ def render(run: Run) -> str:
         summary=sections.in_words(metrics, benchmark),
         breaks_protocol=breaks_protocol(run.params),
         headroom_curve=json.dumps(metrics["accuracy_by_session"]),
-        cards=sections.headline_cards(metrics, benchmark, run.paper, bool(mixture)),
+        cards=with_price(
+            sections.headline_cards(metrics, benchmark, run.paper, bool(mixture)), run.budget
+        ),
         settings=settings(run, bool(mixture)),
         variant="reduction.delta=0.75" if mixture else "memory.strategy=herding",
         all_params=Sheet(

@@ -10,6 +10,8 @@ from dacr.data.benchmark import Benchmark
 from dacr.data.contact_sheet import contact_sheet
 from dacr.data.shares import read_with_shares
 from dacr.evaluation import files
+from dacr.evaluation.budget import read_budget
+from dacr.evaluation.measures import read_measure_tables, read_measures
 from dacr.evaluation.plots import read_tables
 from dacr.experiments.bounds import bound_of, known_records
 from dacr.experiments.published import compare
@@ -32,6 +34,9 @@ def report(params: Params, reports: Path) -> None:
         tables=read_tables(reports / "plots"),
         paper=compare(paper, shown, benchmark),
         contact_sheet=picture_of(BENCHMARK),
+        measures=read_measures(reports),
+        measure_tables=read_measure_tables(reports),
+        budget=read_budget(reports),
     )
     (reports / "index.html").write_text(render(run), encoding="utf-8")
     bound = bound_of(paper, shown, known_records())

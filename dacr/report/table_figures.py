@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from dacr.evaluation.formats import NOTHING, decimals
+from dacr.evaluation.formats import NOTHING, decimals, scaled
 from dacr.experiments.gains import Gain
 from dacr.experiments.records import Record
 from dacr.experiments.results import Results
@@ -95,8 +95,25 @@ def metric_sheet(
             told["paper's gain"] = signed(own.paper_gain, digits)
         if results.comparable:
             told["difference"] = signed(own.difference, digits)
+        if "accuracy" in metric and has_budgets(results):
+            told |= budget_cells(results.budget(key, split))
         rows.append([*told.values()])
     return Sheet(f"{split.upper()}, {words(metric)}", [*told], rows)
+
+
+def has_budgets(results: Results) -> bool:
+    """Whether some row was counted; records of older versions were not."""
+    return any(results.budget(key, split) for key, split in results.records)
+
+
+def budget_cells(budget: Mapping[str, float]) -> dict[str, str]:
+    """What an accuracy cost, in the columns beside it."""
+    return {
+        "parameters": scaled(budget.get("parameters")),
+        "exemplars": scaled(budget.get("exemplar_bytes"), "B"),
+        "trained on": scaled(budget.get("images_trained")),
+        "training": scaled(budget.get("training_flops"), "FLOP"),
+    }
 
 
 def detail_sheets(results: Results, split: str, detail: str) -> list[Sheet]:
