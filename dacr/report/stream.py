@@ -26,9 +26,7 @@ CAPTION = (
     "What each session brings: a row per class, a column per session, a bar per domain, always at "
     "the same place of a field."
 )
-IN_PARTS = (
-    " A lower bar is a part of the pair's training images; the rest comes in other sessions."
-)
+IN_PARTS = " A lower bar is a part of the pair's training images; the rest comes in other sessions."
 
 
 def stream_figure(schedule: pd.DataFrame, classes: Sequence[str], domains: Sequence[str]) -> Figure:
