@@ -23,13 +23,13 @@ from dacr.experiments.published import PaperNumbers
 from dacr.experiments.reading import flatten
 from dacr.report import sections
 from dacr.report.html import TEMPLATES, Figure, PageSection, Sheet, render_page
-from dacr.report.stream import stream_figure
 from dacr.report.measures import (
     budget_figures,
     calibration_figure,
     transfer_figures,
     with_price,
 )
+from dacr.report.stream import stream_figure
 
 LEARN = "provenance-learn.json"  # a session learns before it consolidates
 CHOICES = ("augmentation", "model", "train", "loss", "mixture", "reduction", "memory", "options")
