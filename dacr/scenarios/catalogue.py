@@ -102,5 +102,5 @@ def download_size(data: Data) -> int | None:
         if published := published_sources().get(name):
             if not published.releases:
                 return None
-            files |= {file.name: file.size or 0 for file in published.releases[0]}
+            files |= {file.name: file.size or 0 for file in published.releases[0].files}
     return sum(files.values())
