@@ -81,11 +81,10 @@ def lay_out(raw: Path, pictures: Sequence[Path], images: int) -> list[Path]:
                     used.append(pictures[picture])
                     part = "test" if number < TEST_SHARE * each else "train"
                     lines[part].append(f"{name} {label}\n")
-        (folder / f"{domain}_test.txt").write_text("".join(lines["test"]), encoding="utf-8")
-        lists[domain] = "".join(lines["train"])
+        lists |= {f"{domain}_{part}.txt": "".join(own) for part, own in lines.items()}
     for folder in raw.iterdir():
-        for domain, text in lists.items():
-            (folder / f"{domain}_train.txt").write_text(text, encoding="utf-8")
+        for name, text in lists.items():
+            (folder / name).write_text(text, encoding="utf-8")
     return used
 
 

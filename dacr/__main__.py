@@ -11,9 +11,15 @@ from importlib import import_module
 from dacr.runtime.stage import run_stage
 
 COMMANDS = {
+    "scenario": "the benchmarks for any method: list, show, export",
     "paper": "the paper's tables and figures: list, plan, run, show",
+    "experiments": "the experiments of this repository, in columns that fit a terminal",
     "compare": "two experiments side by side, in the terminal and as a page",
     "predict": "what a trained run says about images",
+    "fetch": "--check: whether the files of a benchmark can be had, and how fast",
+    "publish": "a trained model to a folder or to s3://…, for `predict` anywhere",
+    "card": "a model card of a run, or Croissant metadata of a benchmark",
+    "measure": "the field's metrics of a finished run: transfer, forgetting, intransigence",
     "verify": "check a run byte by byte, and against the committed one",
     "doctor": "whether this machine is ready for a real run",
 }
@@ -30,7 +36,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             command.description = module.__doc__
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    return root.parse_args(words)
+    return root.parse_args(words or ["--help"])
 
 
 def main() -> None:

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from dacr.errors import UserError
 
@@ -21,6 +30,15 @@ class Section(BaseModel):
     """A part of the parameters: immutable, and closed to names that do not exist."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class OnlyGiven(Section):
+    """A section that is written without the keys it was not given: other choices have others."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = write(self)
+        return {key: value for key, value in content.items() if key in self.model_fields_set}
 
 
 class Data(Section):
@@ -56,12 +74,15 @@ class Data(Section):
         return self
 
 
-class Facts(Section):
+class Facts(OnlyGiven):
     """The benchmark's figures that splits and methods are composed from; no stage reads them."""
 
     nc_sessions: int = Field(ge=1)
     ncd_new_classes: list[int] = Field(min_length=1)
     domain_order: Literal["listed", "shuffled"]
+    vil_groups: int | None = Field(default=None, ge=1)
+    mixed_sessions: int | None = Field(default=None, ge=1)
+    """Of the splits uil and repeat. (Experiments of older versions have neither.)"""
     lambda_base: float = Field(ge=0)
     lambda_epochs: float = Field(ge=0)
     warmup_epochs: int = Field(ge=0)
@@ -79,16 +100,26 @@ class Link(Section):
     prev: str
 
 
-class Schedule(Section):
+class Schedule(OnlyGiven):
     """The rule that spreads the class-domain pairs over sessions, and the resulting chain."""
 
     split: str
-    rule: Literal["nc", "nd", "ncd", "table"]
+    rule: Literal["nc", "nd", "ncd", "vil", "uil", "blurry", "repeat", "table"]
     seed: int = Field(ge=0, lt=2**32)
-    domain_order: Literal["listed", "shuffled"]
+    domain_order: Literal["listed", "shuffled"] = "listed"
     domains_per_session: int | list[int] | None = None
     """How many new domains of each class a session brings (rule nd)."""
     new_classes: list[int] | None = None
+    class_groups: int | None = None
+    """Groups of classes; a session is one of them in one domain (rule vil)."""
+    leak: float | None = Field(default=None, gt=0, lt=1)
+    """The share of a class's images that leaves its session (rule blurry) …"""
+    leaks_into: int | None = None
+    """… for so many other sessions."""
+    disjoint: float | None = Field(default=None, ge=0, le=1)
+    """The share of the classes that do not leak."""
+    times: int | None = None
+    """In how many sessions each pair comes (rule repeat)."""
     table: str | None = None
     sessions: dict[str, Link] = Field(min_length=1)
     last: str

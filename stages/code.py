@@ -3,6 +3,9 @@
 ``python -m stages.code`` writes ``runs/code/<stage>.json`` of all stages but ``fetch``;
 ``python -m stages.code <source>`` writes ``runs/code/fetch-<source>.json``, with the options of
 the source, so that the options of one source do not fetch another one again.
+
+Whatever is fetched or trained comes after this stage: a split that the benchmark's numbers of
+classes and domains cannot satisfy is refused here.
 """
 
 import json
@@ -23,10 +26,12 @@ def write(name: str, content: dict[str, Any]) -> None:
 
 def main() -> None:
     from dacr.config import load_params
+    from dacr.data.splits import check_schedule
     from dacr.runtime.code import STAGES, describe, source_module, source_options
 
     params = load_params()
     data = params.data
+    check_schedule(params.schedule, data)
     if sys.argv[1:]:
         (source,) = sys.argv[1:]
         options = source_options(source, source_module(source), data.source_options)

@@ -13,6 +13,7 @@ PARAMS = Path("params.yaml")
 def main() -> None:
     from dacr.config import load_params
     from dacr.data.fetching import check_options
+    from dacr.data.splits import check_schedule
     from dacr.methods import parts_of
     from dacr.runtime.compose import compose
 
@@ -23,6 +24,7 @@ def main() -> None:
         params = load_params(draft)
         for name in params.data.sources:
             check_options(params.data, name)
+        check_schedule(params.schedule, params.data)
         parts_of(params.method).options(params)
         draft.replace(PARAMS)
     finally:

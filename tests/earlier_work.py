@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dacr.experiments.devices import device_called
-from dacr.experiments.plan import Choice, Experiment, _parameters, cells
+from dacr.experiments.plan import Choice, Experiment, cells, parameters_of
 from dacr.experiments.tables import load_paper
 from dacr.experiments.work import images_of, scales, work_of
 from dacr.methods import parts_of
@@ -52,7 +52,7 @@ class Counted:
 
 
 def counted(experiment: Experiment) -> Counted:
-    params = _parameters(experiment)
+    params = parameters_of(experiment)
     images = images_of(params.data, [])
     work = work_of(params, images)
     extra = sum(spared(params.method, scale) for scale in scales(params, images))

@@ -24,6 +24,7 @@ class Page:
     content_type: str = "application/octet-stream"
     most: int | None = None  # bytes of one range
     stubborn: bool = False  # a range always begins at 0
+    lies_by: int = 0  # a range says that it begins so many bytes later
     unknown_size: bool = False  # a range says '*' in place of it
     zeros: int = 0  # with ``chunked``: so many follow the data …
     sent: int = 0  # … and so many were sent before the client hung up
@@ -46,6 +47,7 @@ class Request:
     path: str
     start: int | None
     if_range: str | None
+    last: int | None = None
 
 
 class Server(ThreadingHTTPServer):
@@ -82,8 +84,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         asked = self.headers.get("Range")
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else None
-        self.server.requests.append(Request(url.path, start, self.headers.get("If-Range")))
+        first, _, last = (asked or "").removeprefix("bytes=").partition("-")
+        start, self.last = (int(number) if number else None for number in (first, last))
+        request = Request(url.path, start, self.headers.get("If-Range"), self.last)
+        self.server.requests.append(request)
         page = self.server.pages.get(url.path)
         self.close_connection = True
         if page is None or page.needs_query.items() - dict(parse_qsl(url.query)).items():
@@ -110,12 +114,13 @@ class Handler(BaseHTTPRequestHandler):
     def give(self, page: Page, start: int | None) -> None:
         partial = self.wants_part(page, start) or page.stubborn
         start = 0 if page.stubborn else start
-        body = page.data[start:][: page.most] if partial else page.data
+        end = None if self.last is None else self.last + 1
+        body = page.data[start:end][: page.most] if partial else page.data
         self.send_response(206 if partial else 200)
         self.send_header("Content-Type", page.content_type)
         if partial:
             last, size = start + len(body) - 1, "*" if page.unknown_size else len(page.data)
-            self.send_header("Content-Range", f"bytes {start}-{last}/{size}")
+            self.send_header("Content-Range", f"bytes {start + page.lies_by}-{last}/{size}")
         if page.versioned:
             self.send_header("ETag", page.version)
         if page.gives_cookie:

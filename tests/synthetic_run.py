@@ -19,14 +19,16 @@ import yaml
 
 from dacr.config import load_params
 from dacr.data.benchmark import count, pixels_hash
+from dacr.data.shares import first_appearances
 from dacr.runtime.compose import compose
-from stages import evaluate, report
+from stages import evaluate, measure, report
 from tests.schedules import make_schedule, write_split
 
 RULES: dict[str, dict[str, Any]] = {
     "nc": {"sessions": 5},
     "nd": {"sessions": 4, "domains_per_session": [1, 1, 1, 1]},
     "ncd": {"sessions": 10, "new_classes": [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]},
+    "repeat": {"sessions": 10, "times": 2},
 }
 
 
@@ -75,7 +77,8 @@ class SyntheticRun:
 
     def _predictions(self) -> pd.DataFrame:
         test = self.index[self.index["part"] == "test"]
-        since = self.schedule.rename(columns={"class": "label", "session": "since"})
+        first = first_appearances(self.schedule)[["session", "class", "domain"]]
+        since = first.rename(columns={"class": "label", "session": "since"})
         test = test.merge(since, on=["label", "domain"])
         tables = []
         for session in range(1, self.sessions + 1):
@@ -173,6 +176,20 @@ class SyntheticRun:
             "origins": {},
         }
 
+    def budget(self) -> dict[str, Any]:
+        """As stage ``budget`` would count it, which needs a trained model."""
+        sessions = [
+            {"session": t, "extractors": t, "images_trained": 500, "images_forward": 40 * t,
+             "training_flops": 10**12}
+            for t in range(1, self.sessions + 1)
+        ]  # fmt: skip
+        return {
+            "parameters": 322_369, "model_bytes": 1_300_646, "exemplars": 50,
+            "exemplar_bytes": 153_600, "images_trained": 500 * self.sessions, "images_forward": 900,
+            "training_flops": 10**12 * self.sessions, "prediction_flops": 25_001_984,
+            "by_session": sessions,
+        }  # fmt: skip
+
     def images(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """A plain picture for each image: the domain's colour, brighter with the class."""
         colours = np.array([[0, 114, 178], [213, 94, 0], [0, 158, 115], [204, 121, 167]])
@@ -193,6 +210,8 @@ class SyntheticRun:
         self.predictions.to_parquet(run / "predictions.parquet", index=False)
         self.embedding.to_parquet(run / "embedding.parquet", index=False)
         (run / "history.json").write_text(json.dumps(self.history))
+        (folder / "reports").mkdir()
+        (folder / "reports/budget.json").write_text(json.dumps(self.budget()))
         (folder / "params.yaml").write_text(yaml.safe_dump(self.params))
 
 
@@ -205,7 +224,8 @@ def make_report(run: SyntheticRun, folder: Path) -> Path:
 
 
 def rerun(folder: Path) -> None:
-    """The two stages, in a run that is laid out already."""
+    """The stages that read predictions, in a run that is laid out already."""
     with contextlib.chdir(folder):
         evaluate.main()
+        measure.main()
         report.main()

@@ -326,7 +326,7 @@ def test_editing_geodl_reaches_geodl_alone(clone: Path) -> None:
 
 def test_editing_the_reduction_trains_nothing(clone: Path) -> None:
     reached = edited(clone, "dacr/learning/reduction.py", "\n_EDITED = 1\n")
-    assert {name.split()[0] for name in reached} == {"consolidate"}
+    assert {name.split()[0] for name in reached} == {"consolidate", "budget"}
     assert {"consolidate der_dacr", "consolidate ucir_dacr", "consolidate geodl_dacr"} <= reached
 
 
@@ -407,6 +407,7 @@ def test_imports_are_found_wherever_they_are_written(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     left_out = {"dacr/types_only.py", "dacr/never.py", "dacr/deep/value.json"}
+    left_out.add("dacr/__init__.py")  # what it offers is for users of the library
     assert modules_of("evaluate", root=tmp_path) == sorted(files.keys() - left_out)
 
 
@@ -443,12 +444,14 @@ def would_run(project: Path) -> set[str]:
         ("dacr/runtime/progress.py", "\n_EDITED = 1\n", set()),
         ("dacr/methods/geodl.py", "\n_EDITED = 1\n", set()),
         ("dacr/report/charts.py", "\n_EDITED = 1\n", {"report"}),
-        ("dacr/evaluation/metrics.py", "\n_EDITED = 1\n", {"evaluate", "report"}),
+        ("dacr/evaluation/metrics.py", "\n_EDITED = 1\n", {"evaluate", "measure", "report"}),
         ("dacr/sessions/embedding.py", "\n_EDITED = 1\n", {"consolidate"}),
-        ("dacr/learning/reduction.py", "\n_EDITED = 1\n", {"consolidate"}),
-        ("dacr/methods/der_dacr.py", "\n_EDITED = 1\n", {"start", "learn", "consolidate"}),
+        ("dacr/learning/reduction.py", "\n_EDITED = 1\n", {"consolidate", "budget"}),
+        ("dacr/methods/der_dacr.py", "\n_EDITED = 1\n",
+         {"start", "learn", "consolidate", "budget"}),
         ("dacr/data/sources/npz.py", "\n_EDITED = 1\n", {"fetch", "build"}),
-        ("dacr/data/splits.py", "\n_EDITED = 1\n", {"schedule", "split"}),
+        ("dacr/data/splits.py", "\n_EDITED = 1\n", {"schedule", "split", "budget"}),
+        ("dacr/evaluation/continual.py", "\n_EDITED = 1\n", {"measure", "report"}),
     ],
 )  # fmt: skip
 def test_dvc_runs_what_an_edit_reaches(
@@ -480,7 +483,8 @@ def test_a_stage_that_loads_what_is_not_known_fails(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["code", "fetch npz", "build", "schedule", "split 01", "evaluate", "report"]
+    "command",
+    ["code", "fetch npz", "build", "schedule", "split 01", "evaluate", "measure", "report"],
 )
 def test_a_stage_that_trains_nothing_does_not_load_torch(project: Path, command: str) -> None:
     """It would take longer to load than such a stage takes to run."""
@@ -489,3 +493,21 @@ def test_a_stage_that_trains_nothing_does_not_load_torch(project: Path, command:
     loaded = set(re.findall(r"^import time: .*\| +(\S+)$", told, re.MULTILINE))
     assert "dacr.config" in loaded
     assert "torch" not in loaded
+
+
+def test_a_split_that_cannot_be_satisfied_is_refused_before_anything_is_fetched(
+    project: Path,
+) -> None:
+    """By `make params`, and with `dvc exp run` by the stage that comes before all others."""
+    wrong = ["benchmark=tiny", "split=vil", "schedule.class_groups=5"]
+    said = "schedule.class_groups is 5 for 4 classes"
+    assert f"dacr: {said}" in run(project, "python", "-m", "stages.params", *wrong, ok=False)
+    other = [*wrong, "data.source_options.npz.test_fraction=0.5"]
+    options = [word for own in other for word in ("-S", own)]
+    try:
+        output = run(project, "dvc", "exp", "run", *options, ok=False)
+    finally:
+        run(project, "git", "checkout", "-q", "params.yaml", "dvc.lock")
+    assert said in output
+    assert "Traceback" not in output
+    assert "Running stage 'fetch@npz'" not in output

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 from rich.console import Console
 
 from dacr.errors import UserError
+from dacr.evaluation.budget import NAMES
 from dacr.experiments.comparison import (
     Comparison,
     Side,
@@ -24,10 +26,12 @@ from dacr.experiments.comparison import (
     compare_experiments,
     direction,
     read_side,
+    refuse_bounds,
     warnings_of,
     why_incomparable,
 )
 from dacr.experiments.reading import open_experiment
+from dacr.report.cards import model_card, read_subject
 from dacr.report.comparison import changes_sheet, mixture_curves, text_curves
 from dacr.report.terminal import table_of
 from stages import evaluate
@@ -101,8 +105,11 @@ def test_only_what_differs_is_told_and_metrics_are_subtracted(project: Path) -> 
     assert not {"seed", "split", "train.lr"} & params.keys()
     assert (comparison.incomparable, comparison.warnings) == ([], [])
     a, b = comparison.a.metrics, comparison.b.metrics
-    assert a == json.loads((project / "reports/metrics.json").read_text())
-    rows = {row.name: row for row in comparison.rows}
+    budget = json.loads((project / "reports/budget.json").read_text())
+    assert a["training_flops"] == budget["training_flops"]
+    metrics = json.loads((project / "reports/metrics.json").read_text())
+    assert {name: value for name, value in a.items() if name not in NAMES} == metrics
+    rows = {row.name: row for row in comparison.rows if row.name not in NAMES}
     for name, row in rows.items():
         assert float(row.difference) == pytest.approx(b[name] - a[name], abs=0.005)
         assert float(row.a) == pytest.approx(a[name], abs=0.005)
@@ -229,6 +236,20 @@ def test_another_size_of_the_memory_is_told(project: Path) -> None:
     with edited(project / "params.yaml", lambda params: params["memory"].update(size=7)):
         (warning,) = compared(project, "main", "workspace").warnings
     assert "changed after its numbers were made (memory.size)" in warning
+
+
+def test_an_upper_bound_beside_a_memory_is_refused(project: Path) -> None:
+    side = compared(project, "workspace", "ours").a
+    broken = side.params | {"method": "joint", "options": {"protocol": "broken"}}
+    joint = replace(side, name="all", params=broken)
+    for pair in ((side, joint), (joint, side)):
+        with pytest.raises(UserError) as error:
+            refuse_bounds(*pair)
+        assert "all (joint) keeps every image, which breaks the protocol" in str(error.value)
+        assert "workspace (replay) keeps a memory" in str(error.value)
+        assert "\n" not in str(error.value)
+    refuse_bounds(joint, joint)
+    refuse_bounds(side, side)
 
 
 def test_of_different_splits_only_the_end_is_compared(project: Path) -> None:
@@ -382,3 +403,17 @@ def test_files_of_a_wrong_shape_are_named(
         pytest.raises(UserError, match=file),
     ):
         compared(project, "main", "workspace")
+
+
+def test_the_card_of_an_experiment_names_the_commit_that_it_was_started_from(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    start = run(project, "git", "rev-parse", "HEAD")[0].strip()
+    ours = read_subject(open_experiment("ours"), check=True)
+    assert ours.revision == start
+    assert ours.params["method"] == "der_dacr"
+    card = model_card(ours)
+    assert f"git checkout {start[:12]}\n" in card
+    assert "`dvc exp apply ours`" in card
+    assert read_subject(open_experiment("main"), check=True).revision == start

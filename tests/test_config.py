@@ -7,6 +7,7 @@ import yaml
 
 from dacr import config
 from dacr.config import load_params
+from dacr.data.splits import check_schedule
 from dacr.errors import UserError
 from dacr.runtime.compose import compose
 
@@ -42,16 +43,31 @@ def message(path):
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
-@pytest.mark.parametrize("split", ["nc", "nd", "ncd"])
+@pytest.mark.parametrize("split", ["nc", "nd", "ncd", "vil", "uil", "blurry", "repeat"])
 def test_every_benchmark_composes_with_every_split(composed, benchmark, split):
-    params = load_params(composed(f"benchmark={benchmark}", f"split={split}"))
+    path = composed(f"benchmark={benchmark}", f"split={split}")
+    params = load_params(path)
+    check_schedule(params.schedule, params.data)
+    assert params.model_dump(mode="json", by_alias=True) == yaml.safe_load(path.read_text())
+    domains = len(params.data.domains)
     expected = {
         "nc": params.facts.nc_sessions,
-        "nd": len(params.data.domains),
+        "nd": domains,
         "ncd": 10,
+        "vil": (10 if benchmark == "cifar100" else 5) * domains,
+        "uil": 10,
+        "blurry": params.facts.nc_sessions,
+        "repeat": 10,
     }[split]
     assert len(params.schedule.sessions) == expected
     assert params.schedule.last == f"{expected:02d}"
+
+
+def test_an_override_of_a_rule_changes_the_chain_of_sessions(composed):
+    params = load_params(composed("split=vil", "schedule.class_groups=2"))
+    assert len(params.schedule.sessions) == 2 * 4
+    params = load_params(composed("split=uil", "facts.mixed_sessions=7"))
+    assert params.schedule.last == "07"
 
 
 @pytest.mark.parametrize("method", METHODS)

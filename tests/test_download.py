@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dacr.data import download
+from dacr.data import download, pace
 from dacr.data.download import Unreachable, fetch_file
 from dacr.data.files import Fingerprint, RemoteFile, land
 from dacr.errors import UserError
@@ -46,7 +47,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def published(*addresses: str, size: int | None = None, checksum: str | None = MD5) -> RemoteFile:
+def published(
+    *addresses: str, size: int | None = None, checksum: str | list[str] | None = MD5
+) -> RemoteFile:
     return RemoteFile(name="file.bin", addresses=addresses, size=size, checksum=checksum)
 
 
@@ -188,6 +191,16 @@ def test_wrong_content_that_always_breaks_off_is_given_up(server: Server, root: 
     assert len(server.requests) == 4
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_of_two_checksums_both_must_be_right(server: Server, root: Path, wrong: int) -> None:
+    sums = [MD5, SHA256]
+    file = published(server.serve("/file.bin", DATA), checksum=sums)
+    fetch(file, root)
+    sums[wrong] = sums[wrong][:-1] + ("0" if sums[wrong][-1] != "0" else "1")
+    with pytest.raises(Unreachable, match=f"another file .{sums[wrong][:3]}.* instead of"):
+        fetch(published(server.serve("/file.bin", DATA), checksum=sums), root)
+
+
 def test_a_wrong_size_is_refused_before_it_is_downloaded(server: Server, root: Path) -> None:
     file = published(server.serve("/file.bin", DATA), size=len(DATA) + 1)
     with pytest.raises(Unreachable, match="offers 300,000 bytes instead of 300,001"):
@@ -312,6 +325,133 @@ def test_a_slow_server_is_given_time(server: Server, root: Path) -> None:
     address = server.serve("/file.bin", DATA, drip=0.1)
     assert fetch(published(address), root, timeout=1.0) == []
     assert fetched(root) == DATA
+
+
+BIG = random.Random(3).randbytes(6_000_000)
+BIG_MD5 = f"md5:{hashlib.md5(BIG).hexdigest()}"
+
+
+class SlowClock:
+    """A clock by which each block of some addresses takes long, without anybody waiting.
+
+    Blocks have any size up to a megabyte, and the file six: seconds that differ by powers of ten
+    make rates that differ for sure.
+    """
+
+    def __init__(self, server: Server, seconds: dict[str, float]) -> None:
+        self._server, self._seconds, self._now = server, seconds, 0.0
+
+    def __call__(self) -> float:
+        path = self._server.requests[-1].path if self._server.requests else ""
+        self._now += self._seconds.get(path, 0.0)
+        return self._now
+
+
+def fetch_by_clock(file: RemoteFile, root: Path, server: Server, **seconds: float) -> None:
+    clock = SlowClock(server, {f"/{name}": each for name, each in seconds.items()})
+    fetch_file(file, root / "raw", pause=lambda _: None, clock=clock)
+
+
+def test_a_crawling_address_is_left_and_the_next_one_goes_on_from_its_part(
+    server: Server, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = server.serve("/first", BIG), server.serve("/second", BIG)
+    file = published(first, second, checksum=BIG_MD5)
+    fetch_by_clock(file, root, server, first=60.0)
+    assert fetched(root) == BIG
+    asked = [(request.path, request.start) for request in server.requests]
+    assert [path for path, _ in asked] == ["/first", "/second"]
+    assert asked[1][1] is not None
+    assert asked[1][1] > 0
+    host = f"127.0.0.1:{server.server_port}"
+    line = rf"file\.bin: {host} sends \d+ kB/s, less than 200 kB/s: left for now"
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if "left" in line)
+    assert re.fullmatch(line, told)
+
+
+def test_an_address_that_is_silent_for_long_is_left_as_a_crawling_one(
+    server: Server, root: Path
+) -> None:
+    silent, second = server.serve("/silent", BIG, cuts=[0, 0, 0]), server.serve("/second", BIG)
+    fetch_by_clock(published(silent, second, checksum=BIG_MD5), root, server, silent=60.0)
+    assert fetched(root) == BIG
+    assert [request.path for request in server.requests] == ["/silent", "/second"]
+
+
+def test_when_all_crawl_the_fastest_one_goes_on(
+    server: Server, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("first", "second", "third")
+    file = published(*(server.serve(f"/{name}", BIG) for name in names), checksum=BIG_MD5)
+    fetch_by_clock(file, root, server, first=1e9, second=25.0, third=1e6)
+    assert fetched(root) == BIG
+    assert [request.path for request in server.requests] == [
+        *("/first", "/second", "/third"),
+        "/second",
+    ]
+    assert "file.bin: no address is faster; 127.0.0.1" in capsys.readouterr().out
+
+
+def test_a_crawling_address_that_dies_leaves_it_to_the_next_crawling_one(
+    server: Server, root: Path
+) -> None:
+    first, second = server.serve("/first", BIG), server.serve("/second", BIG)
+    file = published(first, second, checksum=BIG_MD5)
+    clock = SlowClock(server, {"/first": 1e6, "/second": 25.0})
+
+    def dying() -> float:
+        paths = [request.path for request in server.requests]
+        if paths[-1:] == ["/second"]:
+            server.pages["/second"].statuses = [404]  # of its next answer
+        return clock()
+
+    fetch_file(file, root / "raw", pause=lambda _: None, clock=dying)
+    assert fetched(root) == BIG
+    assert [request.path for request in server.requests] == [
+        *("/first", "/second"),
+        *("/second", "/first"),
+    ]
+
+
+@pytest.mark.parametrize("case", ["one address", "no checksum", "the other one is dead"])
+def test_an_address_is_not_left_for_nothing(server: Server, root: Path, case: str) -> None:
+    slow, dead = server.serve("/slow", BIG), server.address("/dead")
+    addresses = {"one address": [slow], "no checksum": [slow, slow]}.get(case, [dead, slow])
+    file = published(*addresses, checksum=None if case == "no checksum" else BIG_MD5)
+    fetch_by_clock(file, root, server, slow=60.0)
+    assert fetched(root) == BIG
+    assert [request.path for request in server.requests].count("/slow") == 1
+
+
+def test_what_is_nearly_there_is_waited_for(server: Server, root: Path) -> None:
+    """300 kB in two blocks or three, a second each after the window: less than another window."""
+    first, second = server.serve("/first", DATA, drip=0.01), server.serve("/second", DATA)
+    fetch_by_clock(published(first, second, size=len(DATA)), root, server, first=1.5)
+    assert {request.path for request in server.requests} == {"/first"}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 30), st.integers(0, 10_000_000)), max_size=30),
+    st.integers(0, 10**9),
+)
+def test_a_pace_is_refused_only_after_a_slow_window(
+    steps: list[tuple[float, int]], left: int
+) -> None:
+    now = [0.0]
+    watched = pace.Pace(lambda: now[0])
+    since, came = 0.0, 0
+    for seconds, amount in steps:
+        now[0] += seconds
+        came += amount
+        passed = now[0] - since
+        slow = passed >= pace.WINDOW and came / passed < pace.LEAST
+        if slow and left > came / passed * pace.WINDOW:
+            with pytest.raises(pace.Crawls):
+                watched.step(amount, left)
+            return
+        watched.step(amount, left)
+        if passed >= pace.WINDOW:
+            since, came = now[0], 0
 
 
 @pytest.mark.parametrize("checksum", [MD5, None])

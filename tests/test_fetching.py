@@ -168,7 +168,7 @@ def test_a_sample_that_is_not_taken_is_not_looked_at(
     np.savez(tmp_path / "mnist.npz", train_x=zeros(1))
     monkeypatch.setenv("DACR_MIRROR", str(tmp_path))
     entry = {name: {"addresses": [], "size": None, "checksum": None} for name in files}
-    published = upstream.parse_published({"counts": None, "releases": [entry]})
+    published = upstream.parse_published({"counts": None, "releases": [{"files": entry}]})
     type(get_source("mnist"))(published).fetch(emptied(tmp_path / "raw"))
     assert not (tmp_path / "raw" / "mnist.npz").exists()
 
@@ -246,8 +246,10 @@ def test_build_tells_what_each_rule_keeps_beside_the_paper(
     with chdir(tmp_path):
         build.main()
     told = capsys.readouterr().out.splitlines()
-    assert told[-3:] == [
+    assert told[-9:-5] == [
         "  the paper: 132,673 training images, the smallest pair has 52",
-        "  class_rule smallest_domain (chosen): 85 training images, the smallest pair has 5",
+        "  class_rule first_with_50 (chosen): 85 training images, the smallest pair has 5",
+        "  class_rule smallest_domain: 85 training images, the smallest pair has 5",
         "  class_rule total: 181 training images, the smallest pair has 1",
     ]
+    assert all(line.startswith("  class_rule ") for line in told[-8:])

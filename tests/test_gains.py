@@ -14,6 +14,7 @@ from dacr.experiments.plan import experiment_of
 from dacr.experiments.records import Store
 from dacr.experiments.results import Results, results_of
 from dacr.experiments.tables import Paper
+from dacr.report.table_figures import bars, metric_sheet
 from dacr.report.table_page import render_table
 from dacr.report.table_terminal import show_results
 from dacr.report.table_words import significance
@@ -168,6 +169,46 @@ def test_page_and_terminal_say_over_which_host_and_what_is_chance(results: Resul
     assert alone == "UCIR w/ ours over UCIR +10.00."
     *_, missing = significance(results)
     assert missing == "Not measured, so that gains are over the other host: UCIR (fair) on ND."
+
+
+def test_headroom_is_joint_minus_the_row_on_the_seeds_that_both_have(
+    paper: Paper, store: Store
+) -> None:
+    results = measured(
+        paper,
+        store,
+        {
+            ("joint", "nd"): [97.0, 98.0],
+            ("der", "nd"): [90.0, 92.0, 10.0],
+            ("finetune", "nd"): [60.0],
+            ("der", "nc"): [80.0],
+        },
+    )
+    der, lower, joint = (results.number(row, "nd", AVERAGE) for row in ("der", "finetune", "joint"))
+    assert der.headroom is not None
+    assert der.headroom.by_seed == {0: 7.0, 1: 6.0}
+    assert lower.headroom is not None
+    assert lower.headroom.mean == pytest.approx(37.0)
+    assert joint.headroom is None
+    assert results.number("der", "nc", AVERAGE).headroom is None
+    assert results.number("der", "nd", "forgetting").headroom is None
+    console = Console(record=True, width=250)
+    show_results(results, console)
+    text, page = " ".join(console.export_text().split()), render_table(results)
+    for told in (text, page):
+        assert "+6.50" in told
+        assert "Joint (upper bound, breaks the protocol)" in told
+        assert "memory 50;" in told  # that of methods, not of bounds
+    nd, nc = (metric_sheet(results, split, AVERAGE, lambda _: "") for split in ("nd", "nc"))
+    assert "headroom" in nd.columns
+    assert "headroom" not in nc.columns
+    chart = bars(results, results.rows, "nd", AVERAGE)
+    assert chart is not None
+    assert "dotted line is joint training" in chart.caption
+    assert 'class="divider"' in chart.chart
+    other = bars(results, results.rows, "nc", AVERAGE)
+    assert other is not None
+    assert 'class="divider"' not in other.chart
 
 
 def test_all_splits_together_have_a_rank_test(results: Results) -> None:

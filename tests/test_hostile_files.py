@@ -22,7 +22,7 @@ from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn, work_name
-from stages import evaluate, report, schedule, split
+from stages import budget, evaluate, measure, report, schedule, split
 from tests.tiny_pipeline import REPOSITORY, prepare, run_sessions, tiny_params
 
 
@@ -37,6 +37,8 @@ STAGES = {
     "learn": lambda: learn(load_params(), "02"),
     "consolidate": lambda: consolidate(load_params(), "02"),
     "evaluate": evaluate.main,
+    "measure": measure.main,
+    "budget": budget.main,
     "report": report.main,
 }
 INDEX = ["data/benchmark/benchmark.json", "data/benchmark/index.parquet", "params.yaml"]
@@ -65,7 +67,21 @@ READ = {
         "runs/02/results/embedding.parquet",
         "runs/02/results/history.json",
     ],
-    "report": ["reports/metrics.json", "reports/plots/confusion.csv", "conf/paper.yaml"],
+    "measure": ["data/split/schedule.csv", "runs/02/results/predictions.parquet"],
+    "budget": [
+        "data/benchmark/benchmark.json",
+        "runs/02/state/memory.csv",
+        "runs/02/state/state.safetensors",
+        "runs/02/state/extractors/01.safetensors",
+    ],
+    "report": [
+        "reports/metrics.json",
+        "reports/plots/confusion.csv",
+        "reports/measures.json",
+        "reports/measures/new_and_old.csv",
+        "reports/budget.json",
+        "conf/paper.yaml",
+    ],
 }
 
 
@@ -100,6 +116,8 @@ def whole(tmp_path_factory):
     (folder / "reports").mkdir()
     with chdir(folder):
         evaluate.main()
+        measure.main()
+        budget.main()
         report.main()
     return folder
 

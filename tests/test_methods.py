@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from dacr.evaluation.evaluate import evaluate
 from dacr.learning.expansion import carry_over
 from dacr.learning.losses import less_forget
 from dacr.methods import make_method
@@ -21,6 +23,8 @@ from tests.tiny_pipeline import run, tiny_params
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
 SPLITS = {"nc": 2, "nd": 2, "ncd": 4}
+STREAMS = {"vil": 4, "uil": 4, "blurry": 2, "repeat": 4}
+LEAK = ("schedule.leaks_into=1", "schedule.leak=0.4")
 LONGER = ("train.epochs=6", "train.batch_size=4", "memory.size=8", "facts.second_stage_epochs=30")
 
 
@@ -28,14 +32,29 @@ LONGER = ("train.epochs=6", "train.batch_size=4", "memory.size=8", "facts.second
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_learns_every_split(tmp_path, method, split):
     """The accuracy matrix has the right shape, and what was just learned beats chance."""
-    params = tiny_params(f"method={method}", f"split={split}", *LONGER)
+    check_learned(tmp_path, tiny_params(f"method={method}", f"split={split}", *LONGER))
+
+
+@pytest.mark.parametrize("split", STREAMS)
+@pytest.mark.parametrize("method", ["replay", "icarl", "geodl", "der_dacr", "joint"])
+def test_a_method_learns_pairs_that_come_back_or_in_parts(tmp_path, method, split):
+    leak = LEAK if split == "blurry" else ()
+    check_learned(tmp_path, tiny_params(f"method={method}", f"split={split}", *LONGER, *leak))
+    with chdir(tmp_path):
+        evaluate(Path("reports"))
+    metrics = json.loads((tmp_path / "reports/metrics.json").read_text())
+    assert len(metrics["accuracy_by_session"]) == STREAMS[split]
+
+
+def check_learned(tmp_path, params):
     run(tmp_path, params)
+    split = params.split
     last = run_folder(params.schedule.last)
     predictions = pd.read_parquet(tmp_path / last.results / "predictions.parquet")
     predictions["hit"] = predictions["label"] == predictions["predicted"]
     schedule = pd.read_csv(tmp_path / "data/split/schedule.csv")
 
-    assert sorted(predictions["session"].unique()) == list(range(1, SPLITS[split] + 1))
+    assert sorted(predictions["session"].unique()) == list(range(1, (SPLITS | STREAMS)[split] + 1))
     just_learned = []
     for session, rows in predictions.groupby("session"):
         brought = schedule[schedule["session"] <= session]
@@ -50,7 +69,7 @@ def test_a_method_learns_every_split(tmp_path, method, split):
     assert np.mean(just_learned) > 0.5
 
     memory = pd.read_csv(tmp_path / last.state / "memory.csv")
-    assert len(memory) <= 8
+    assert len(memory) <= params.memory.size
     assert memory["id"].is_unique
 
 

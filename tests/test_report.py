@@ -8,6 +8,7 @@ import shlex
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,10 +22,13 @@ from PIL import Image, ImageDraw
 
 from dacr.config import load_params
 from dacr.data.session_table import read_schedule
+from dacr.data.shares import read_with_shares
 from dacr.data.sources.upstream import SAMPLE, WHOLE
 from dacr.errors import UserError
 from dacr.evaluation.files import read_history, read_predictions
 from dacr.evaluation.plots import read_tables, write_tables
+from dacr.experiments.bounds import bound_of
+from dacr.experiments.plan import experiment_of
 from dacr.experiments.published import PaperNumbers, compare
 from dacr.experiments.tables import load_paper
 from dacr.report.charts import (
@@ -38,10 +42,17 @@ from dacr.report.charts import (
     scatter,
     ticks,
 )
-from dacr.report.page import read_provenance, reproduce_command, write_provenance
+from dacr.report.page import (
+    memory_words,
+    read_provenance,
+    reproduce_command,
+    write_provenance,
+)
 from dacr.report.sections import confusion_figures, matrix_png
+from dacr.report.stream import stream_chart
 from dacr.runtime.compose import compose
 from tests.legends import line_figures, looks, of_class, place_and_shape
+from tests.paper_records import record_of
 from tests.synthetic_run import RULES, SyntheticRun, make_report, rerun
 
 
@@ -85,8 +96,10 @@ def nd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _metrics(page: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((page.parent / "metrics.json").read_text())
-    return content
+    metrics, measures = (
+        json.loads((page.parent / f"{name}.json").read_text()) for name in ("metrics", "measures")
+    )
+    return {**measures, **metrics}
 
 
 def test_every_number_of_the_page_is_the_one_of_metrics_json(ncd: Path) -> None:
@@ -98,6 +111,9 @@ def test_every_number_of_the_page_is_the_one_of_metrics_json(ncd: Path) -> None:
         "worst_domain_accuracy",
         "components_per_class",
         "purity",
+        "backward_transfer",
+        "chaudhry_forgetting",
+        "calibration_error",
     } <= set(shown)
     for name, text in shown.items():
         digits = 3 if name.startswith("purity") else 2
@@ -234,6 +250,8 @@ def test_every_method_has_the_papers_settings(tmp_path: Path, benchmark: str, me
     reason = _compare(tmp_path, *choice).reason
     if load_paper().is_fair(method):
         assert reason == "options.prior empirical (paper uniform)"
+    elif load_paper().is_bound(method):
+        assert reason == "a bound, which the paper does not have"
     else:
         assert reason is None
 
@@ -419,7 +437,7 @@ def test_shapes_of_marks_differ_and_lie_on_their_points() -> None:
 def test_legends_of_the_page_show_lines_as_their_charts_do(ncd: Path) -> None:
     page = ncd.read_text(encoding="utf-8")
     charts = line_figures(page)
-    assert [len(lines) for lines in charts] == [2, 2, 1, 5]  # accuracy, purity, κ, losses
+    assert [len(lines) for lines in charts] == [2, 2, 2, 1, 5]  # with calibration, purity, κ
     assert page.count('class="swatch') > 2 * 4  # components, memory and t-SNE
 
 
@@ -454,3 +472,90 @@ def test_scatter_keeps_shape_and_colour_of_absent_groups() -> None:
     )
     assert (bx - ax, by - ay) == (pytest.approx(2 * (cy - by), abs=2), 0)
     assert cx == bx
+
+
+# -- the picture of a split -------------------------------------------------------------------
+
+
+def bars_of(chart: str) -> list[list[tuple[float, float, float]]]:
+    """(x, y, height) of every bar, domain by domain."""
+    return [
+        [
+            (float(x), float(y), float(tall))
+            for x, y, tall in re.findall(r"M([\d.]+) ([\d.]+)h[\d.]+v([\d.]+)h", path)
+        ]
+        for path in re.findall(r'class="bars"[^>]* d="([^"]*)"', chart)
+    ]
+
+
+def test_a_bar_stands_for_each_pair_of_each_session() -> None:
+    schedule = pd.DataFrame(
+        [(1, 0, 0, 1, 1.0), (1, 1, 1, 1, 0.25), (2, 1, 1, 0, 0.75)],
+        columns=["session", "class", "domain", "new_class", "share"],
+    )
+    first, second = bars_of(stream_chart(schedule, ["<a>", "b"], ["x", "y"]))
+    assert (len(first), len(second)) == (1, 2)
+    whole, quarter, rest = first[0], *second
+    assert quarter[2] == pytest.approx(whole[2] / 2, abs=0.06)
+    assert whole[0] < quarter[0] < rest[0]  # domain y has its place to the right of x's
+    assert whole[1] < quarter[1]  # class b is below class a
+    assert "<a>" not in stream_chart(schedule, ["<a>", "b"], ["x", "y"])
+    plain = bars_of(stream_chart(schedule.drop(columns="share"), ["a", "b"], ["x", "y"]))
+    assert {tall for own in plain for _, _, tall in own} == {whole[2]}
+
+
+def test_a_picture_of_many_classes_fits() -> None:
+    schedule = read_with_shares(Path("data/schedules/idomainnet_blurry.csv"))
+    chart = stream_chart(schedule, [f"class {c}" for c in range(100)], [str(z) for z in range(6)])
+    assert sum(map(len, bars_of(chart))) == len(schedule)
+    assert len(chart) < 100_000
+
+
+@pytest.mark.parametrize("split", ["nc", "nd", "ncd", "vil", "uil", "blurry", "repeat"])
+def test_the_pictures_of_the_docs_are_those_of_the_committed_tables(split: str) -> None:
+    schedule = read_with_shares(Path(f"data/schedules/idigits_{split}.csv"))
+    shown = bars_of(Path(f"docs/images/split-{split}.svg").read_text())
+    chart = stream_chart(schedule, [str(c) for c in range(10)], ["", "", "", ""])
+    assert shown == bars_of(chart)
+    assert f"images/split-{split}.svg" in Path("docs/splits.md").read_text()
+
+
+def test_the_page_of_a_stream_whose_pairs_come_back(tmp_path: Path) -> None:
+    synthetic = SyntheticRun("repeat", "replay")
+    page = make_report(synthetic, tmp_path).read_text()
+    assert sum(map(len, bars_of(page))) == len(synthetic.schedule) == 80
+    assert "The session that first brings each pair" in page
+    assert "the rest comes in other sessions" in page
+
+
+# -- the upper bound --------------------------------------------------------------------------
+
+
+def test_the_bound_of_a_run_is_joint_training_on_the_same_stream() -> None:
+    paper = load_paper()
+    row = paper.method_rows["joint"]
+    table = paper.table("main")
+    records = [
+        record_of(experiment_of(table, row, "idigits_mini", "nd", seed)) for seed in (1993, 1994)
+    ]
+    params = shown_params("method=der")
+    bound = bound_of(paper, params, records)
+    assert bound is not None
+    assert (bound.seeds, bound.by_session) == ([1993], records[0].details["accuracy_by_session"])
+    both = bound_of(paper, params | {"seed": 7}, records)
+    assert both is not None
+    assert both.seeds == [1993, 1994]
+    averages = [record.metrics["average_incremental_accuracy"] for record in records]
+    assert both.average == pytest.approx(sum(averages) / 2, abs=1e-4)
+    for other in ("split=nc", "train.epochs=3", "data.per_pair=5", "model.backbone=resnet32"):
+        assert bound_of(paper, shown_params("method=der", other), records) is None
+    assert bound_of(paper, shown_params("method=joint"), records) is None
+    assert memory_words(shown_params("method=joint")).endswith("breaks the protocol")
+    assert memory_words(shown_params("method=finetune")) == "none"
+
+
+def shown_params(*overrides: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "params.yaml"
+        compose(["benchmark=idigits_mini", "split=nd", *overrides], path)
+        return load_params(path).model_dump(mode="json", by_alias=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dacr.experiments.bounds import Bound
+from dacr.report.page import read_provenance, write_provenance
 from tests.chromium import Chromium, executable
 from tests.synthetic_run import SyntheticRun, make_report
 
@@ -78,8 +80,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for note in notes:
         name = f"provenance-{note['stage']}.json"
         (folder / "runs/10" / name).write_text(json.dumps(note))
-    from dacr.report.page import read_provenance, write_provenance
-
     write_provenance(page.parent / "provenance.js", read_provenance(folder / "runs"))
     return page
 
@@ -135,6 +135,22 @@ def test_names_and_notes_stay_text(browser: Chromium, page: Path) -> None:
     assert "<b>chip</b>" in machine
     assert "2 min" in machine
     assert "uncommitted changes" in machine
+
+
+def test_the_headroom_shows_where_joint_training_was_measured(
+    browser: Chromium, page: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index.html").write_bytes(page.read_bytes())
+    accuracies = json.loads((page.parent / "metrics.json").read_text())["accuracy_by_session"]
+    bound = Bound("Joint", 99.5, [99.5] * len(accuracies), [1993])
+    write_provenance(tmp_path / "provenance.js", [], bound)
+    browser.open(tmp_path / "index.html", width=1280)
+    assert browser.complaints() == []
+    shown = browser.evaluate("document.getElementById('headroom').innerText")
+    assert f"{99.5 - accuracies[0]:+.2f}" in shown
+    assert "breaks the protocol" in shown
+    browser.open(page, width=1280)
+    assert browser.evaluate("document.getElementById('headroom').hidden")
 
 
 def test_without_notes_the_page_says_so(browser: Chromium, page: Path, tmp_path: Path) -> None:

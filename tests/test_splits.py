@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dacr.data import splits
 from dacr.data.session_table import read_session
+from dacr.data.shares import apportion
 from dacr.data.splits import session_table
 from dacr.errors import UserError
 from tests.schedules import make_schedule, write_split
@@ -39,11 +41,26 @@ PAPER: dict[str, dict[str, Any]] = {
     | {"sessions": 10, "new_classes": [60, 10, 10, 10, 10, 0, 0, 0, 0, 0]},
 }
 PAPER |= {name.replace("idigits", "idigits_mini"): PAPER[name] for name in list(PAPER)[:3]}
+BLURRY = {"rule": "blurry", "leak": 0.1, "leaks_into": 2, "disjoint": 0.0}
+STREAMS: dict[str, dict[str, Any]] = {
+    f"{benchmark}_{stream['rule']}": {**shape, **stream}
+    for benchmark, shape, nc_sessions in (
+        ("idigits", DIGITS, 5), ("idigits_mini", DIGITS, 5), ("icifar20", CIFAR, 5),
+        ("idomainnet", DOMAINNET, 10),
+    )
+    for stream in (
+        {"rule": "vil", "class_groups": 5, "sessions": 5 * shape["domains"]},
+        {"rule": "uil", "sessions": 10},
+        BLURRY | {"sessions": nc_sessions},
+        {"rule": "repeat", "times": 2, "sessions": 10},
+    )
+}  # fmt: skip
+"""The splits of the field, as conf/split has them."""
 
 
 def pairs_by_session(schedule: pd.DataFrame) -> dict[int, list[tuple[int, int]]]:
     found: dict[int, list[tuple[int, int]]] = {}
-    for session, label, domain, _ in schedule.itertuples(index=False):
+    for session, label, domain, *_ in schedule.itertuples(index=False):
         found.setdefault(session, []).append((label, domain))
     return found
 
@@ -74,15 +91,15 @@ def check_any(schedule: pd.DataFrame, classes: int, domains: int) -> None:
     assert list(schedule["new_class"]) == [int(first[row[1]] == row[0]) for row in rows]
 
 
-@pytest.mark.parametrize("name", sorted(PAPER))
+@pytest.mark.parametrize("name", sorted(PAPER | STREAMS))
 def test_committed_tables_are_reproduced(name: str) -> None:
     committed = (SCHEDULES / f"{name}.csv").read_bytes()
-    made = make_schedule(**PAPER[name], seed=1993).to_csv(index=False, lineterminator="\n")
-    assert made.encode() == committed
+    made = make_schedule(**(PAPER | STREAMS)[name], seed=1993)
+    assert made.to_csv(index=False, lineterminator="\n").encode() == committed
 
 
 def test_every_committed_table_is_checked() -> None:
-    assert {path.stem for path in SCHEDULES.glob("*.csv")} == set(PAPER)
+    assert {path.stem for path in SCHEDULES.glob("*.csv")} == set(PAPER | STREAMS)
 
 
 def test_domain_order_does_not_depend_on_the_rule() -> None:
@@ -211,6 +228,17 @@ def test_ncd_finds_a_schedule_exactly_when_there_is_one() -> None:
         ({"rule": "ncd", "sessions": 6, "new_classes": [2, 0, 0, 0, 1, 1]}, "session 4 must bring"),
         ({"rule": "ncd", "sessions": 4, "new_classes": [4, 0, 0, 0]}, "has 4 new classes"),
         ({"rule": "ncd", "sessions": 5, "new_classes": [4, 0, 0]}, "make params"),
+        ({"rule": "vil", "sessions": 3}, "class_groups is missing"),
+        ({"rule": "vil", "sessions": 15, "class_groups": 5}, "5 for 4 classes"),
+        ({"rule": "vil", "sessions": 4, "class_groups": 2}, "make params"),
+        ({"rule": "uil", "sessions": 13}, "13 sessions for 12 class-domain pairs"),
+        (BLURRY | {"sessions": 5}, "5 sessions for 4 classes"),
+        (BLURRY | {"sessions": 1}, "between two sessions"),
+        (BLURRY | {"sessions": 2}, "leaks_into is 2 for 2 sessions"),
+        ({"rule": "blurry", "sessions": 3}, "leak is missing"),
+        ({"rule": "repeat", "sessions": 3, "times": 4}, "times is 4 for 3 sessions"),
+        ({"rule": "repeat", "sessions": 3, "times": 1}, "at least 2"),
+        ({"rule": "repeat", "sessions": 25, "times": 2}, "a pair for every session"),
         ({"rule": "table", "sessions": 3}, "table is missing"),
         ({"rule": "table", "sessions": 3, "table": "no/such.csv"}, "cannot be read"),
     ],
@@ -284,14 +312,21 @@ def test_wrong_user_tables_name_the_line(tmp_path: Path, text: str | bytes, word
     assert "\n" not in str(error.value)
 
 
-def make_index(classes: int, domains: int, seed: int = 0) -> pd.DataFrame:
-    """A benchmark's index with one to three train and no to two test images a pair."""
+def make_index(classes: int, domains: int, seed: int = 0, most: int = 3) -> pd.DataFrame:
+    """A benchmark's index with some train (as many as ``most``) and no to two test images a pair.
+
+    There are images enough for a pair in three parts where ``most`` is larger.
+    """
     random = np.random.RandomState(seed)
+    least = min(3, most - 2)
     cells = [
         (c, z, part)
         for c in range(classes)
         for z in range(domains)
-        for part, count in (("train", random.randint(1, 4)), ("test", random.randint(0, 3)))
+        for part, count in (
+            ("train", random.randint(least, most + 1)),
+            ("test", random.randint(0, 3)),
+        )
         for _ in range(count)
     ]
     random.shuffle(cells)
@@ -321,6 +356,226 @@ def test_sessions_against_a_slow_reading_of_the_definition(name: str) -> None:
     assert set(used) == set(index.loc[index["part"] == "train", "id"])
     last = table.loc[table["part"] == "test", "id"]
     assert set(last) == set(index.loc[index["part"] == "test", "id"])
+
+
+# -- the splits of the field ------------------------------------------------------------------
+
+
+def shares_of(schedule: pd.DataFrame) -> dict[tuple[int, int], dict[int, float]]:
+    found: dict[tuple[int, int], dict[int, float]] = {}
+    for session, label, domain, _, share in schedule.itertuples(index=False):
+        assert session not in found.setdefault((label, domain), {})
+        found[label, domain][session] = share
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if name.endswith("vil")])
+def test_vil_brings_each_group_of_classes_in_each_domain(name: str) -> None:
+    setting = STREAMS[name]
+    classes, domains = setting["classes"], setting["domains"]
+    orders = set()
+    for seed in range(20):
+        schedule = make_schedule(**setting, seed=seed)
+        check_any(schedule, classes, domains)
+        sessions = pairs_by_session(schedule).values()
+        assert all(len({z for _, z in pairs}) == 1 for pairs in sessions)
+        groups = [frozenset(c for c, _ in pairs) for pairs in sessions]
+        assert set(map(len, groups)) == {classes // 5}
+        assert set(Counter(groups).values()) == {domains}  # groups are the same in every domain
+        orders.add(tuple(pairs[0][1] for pairs in sessions))
+    assert len(orders) == 20
+    assert make_schedule(**STREAMS["idigits_vil"])["session"].max() == 20  # Park et al.
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if name.endswith("uil")])
+def test_uil_sessions_are_rectangles_of_random_sizes(name: str) -> None:
+    setting = STREAMS[name]
+    sizes = set()
+    for seed in range(20):
+        schedule = make_schedule(**setting, seed=seed)
+        check_any(schedule, setting["classes"], setting["domains"])
+        for pairs in pairs_by_session(schedule).values():
+            here, domains = {c for c, _ in pairs}, {z for _, z in pairs}
+            assert set(pairs) == set(product(here, domains))
+            sizes.add((len(here), len(domains)))
+    assert {domains for _, domains in sizes} == set(range(1, setting["domains"] + 1))
+    assert len({classes for classes, _ in sizes}) > setting["classes"] / 3
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 7, 12])
+def test_uil_has_as_many_sessions_as_asked_for(sessions: int) -> None:
+    check_any(make_schedule("uil", 4, 3, sessions=sessions), 4, 3)
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if name.endswith("blurry")])
+def test_blurry_classes_have_a_home_and_leak(name: str) -> None:
+    setting = STREAMS[name]
+    counts = set()
+    for seed in range(20):
+        shares = shares_of(make_schedule(**setting, seed=seed))
+        assert set(shares) == set(product(range(setting["classes"]), range(setting["domains"])))
+        homes: dict[int, set[int]] = {}
+        for (label, _), own in shares.items():
+            assert sorted(own.values()) == [0.05, 0.05, 0.9]
+            homes.setdefault(label, set()).add(max(own, key=own.__getitem__))
+        assert all(len(own) == 1 for own in homes.values())  # all domains of a class together
+        at_home = Counter(own.pop() for own in homes.values())
+        assert set(at_home) == set(range(1, setting["sessions"] + 1))
+        counts |= set(at_home.values())
+    assert len(counts) > 3  # random numbers of classes
+
+
+def test_blurry_without_its_disjoint_classes_is_si_blurry() -> None:
+    schedule = make_schedule(**STREAMS["icifar20_blurry"] | {"disjoint": 0.5})
+    parts = {pair: len(own) for pair, own in shares_of(schedule).items()}
+    leaking = {c for (c, _), n in parts.items() if n == 3}
+    assert len(leaking) == 10
+    assert all(n == (3 if c in leaking else 1) for (c, _), n in parts.items())
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if name.endswith("repeat")])
+def test_repeated_pairs_come_back_in_other_sessions(name: str) -> None:
+    setting = STREAMS[name]
+    pairs = list(product(range(setting["classes"]), range(setting["domains"])))
+    for seed in range(20):
+        schedule = make_schedule(**setting, seed=seed)
+        assert all(list(own.values()) == [0.5, 0.5] for own in shares_of(schedule).values())
+        brought = pairs_by_session(schedule)
+        assert sorted(pair for own in brought.values() for pair in own) == sorted(pairs * 2)
+        assert {len(own) for own in brought.values()} == {len(pairs) // 5}
+        before: set[tuple[int, int]] = set()
+        early = 0  # pairs that come back before all have come
+        for own in brought.values():
+            early += len(before & set(own)) * (len(before) < len(pairs))
+            before |= set(own)
+        assert early > len(pairs) / 10
+
+
+@pytest.mark.parametrize(("times", "sessions"), [*product(range(2, 6), range(2, 25))])
+def test_repeat_works_out_wherever_it_can(times: int, sessions: int) -> None:
+    if times > sessions:
+        return
+    for seed in range(5):
+        schedule = make_schedule("repeat", 4, 3, sessions=sessions, times=times, seed=seed)
+        assert set(map(len, shares_of(schedule).values())) == {times}
+        sizes = Counter(schedule["session"]).values()
+        assert len(sizes) == sessions
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("images", "shares", "parts"),
+    [
+        (10, [0.5, 0.5], [5, 5]),
+        (11, [0.5, 0.5], [6, 5]),
+        (100, [0.05, 0.9, 0.05], [5, 90, 5]),
+        (52, [0.05, 0.05, 0.9], [3, 2, 47]),  # 2.6, 2.6, 46.8
+        (3, [0.05, 0.9, 0.05], [1, 1, 1]),
+        (4, [0.05, 0.9, 0.05], [1, 2, 1]),
+        (7, [0.333333, 0.333333, 0.333333], [3, 2, 2]),
+        (1, [1.0], [1]),
+        (0, [1.0], [0]),
+    ],
+)
+def test_images_are_apportioned_by_largest_remainders(
+    images: int, shares: list[float], parts: list[int]
+) -> None:
+    assert apportion(images, np.array(shares)).tolist() == parts
+
+
+def test_every_share_of_every_size_is_dealt_out_whole() -> None:
+    random = np.random.RandomState(0)
+    for _ in range(500):
+        shares = random.dirichlet(np.ones(random.randint(1, 8)) * 0.3) + 1e-3
+        images = int(random.randint(len(shares), 200))
+        parts = apportion(images, shares)
+        exact = images * shares / shares.sum()
+        assert parts.sum() == images
+        assert parts.min() >= 1
+        if exact.min() >= 1:
+            assert (abs(parts - exact) < 1).all()
+
+
+@pytest.mark.parametrize("name", ["idigits_blurry", "icifar20_repeat"])
+def test_an_image_comes_once_and_its_pair_is_tested_from_its_first_part_on(name: str) -> None:
+    setting = STREAMS[name]
+    schedule = make_schedule(**setting)
+    shares = shares_of(schedule)
+    index = make_index(setting["classes"], setting["domains"], most=9)
+    used: list[int] = []
+    for t in range(1, setting["sessions"] + 1):
+        table = session_table(schedule, index, t)
+        train, test = (table[table["part"] == part] for part in ("train", "test"))
+        brought = set(zip(train["label"], train["domain"], strict=True))
+        assert brought == {pair for pair, own in shares.items() if t in own}
+        seen = {pair for pair, own in shares.items() if min(own) <= t}
+        wanted = [
+            i
+            for i, label, domain, part in index[["id", "label", "domain", "part"]].values
+            if part == "test" and (label, domain) in seen
+        ]
+        assert sorted(test["id"]) == sorted(wanted)
+        used += train["id"].tolist()
+    assert sorted(used) == sorted(index.loc[index["part"] == "train", "id"])
+
+
+def test_an_image_keeps_its_session_when_other_pairs_grow() -> None:
+    schedule = make_schedule(**STREAMS["idigits_repeat"])
+    index = make_index(10, 4, most=9)
+    more = index[index["label"] == 3].assign(
+        id=lambda own: own["id"] + 10_000, pixels=lambda own: own["pixels"].str[::-1]
+    )
+    for t in (1, 5):
+        before = session_table(schedule, index, t)
+        after = session_table(schedule, pd.concat([index, more]), t)
+        others = after[after["label"] != 3].reset_index(drop=True)
+        pd.testing.assert_frame_equal(others, before[before["label"] != 3].reset_index(drop=True))
+
+
+def test_a_pair_with_fewer_images_than_parts_is_an_error(tmp_path: Path) -> None:
+    index = make_index(10, 4, most=9)
+    pair = (index["label"] == 7) & (index["domain"] == 2) & (index["part"] == "train")
+    few = index.drop(index.index[pair][2:])
+    with pytest.raises(UserError, match="class 7 in domain 2, which has 2 training images for 3"):
+        write_split(make_schedule(**STREAMS["idigits_blurry"]), few, tmp_path)
+
+
+def test_a_written_stream_is_read_back_with_its_shares(tmp_path: Path) -> None:
+    schedule = make_schedule(**STREAMS["idigits_blurry"])
+    index = make_index(10, 4, most=9)
+    write_split(schedule, index, tmp_path)
+    for t in range(1, 6):
+        read = read_session(tmp_path / f"session-{t:02d}.csv")
+        pd.testing.assert_frame_equal(read, session_table(schedule, index, t))
+    path = tmp_path / "schedule.csv"
+    path.write_text(path.read_text().replace(",0.9\n", ",nine\n", 1))
+    with pytest.raises(UserError, match=r"damaged .*dvc repro -f schedule"):
+        splits.write_session(tmp_path, "01", index)
+
+
+@pytest.mark.parametrize("name", ["icifar20_blurry", "icifar20_repeat", "icifar20_vil"])
+def test_a_committed_stream_is_a_valid_user_table(name: str) -> None:
+    setting = STREAMS[name]
+    path = str(SCHEDULES / f"{name}.csv")
+    read = make_schedule("table", 20, 5, sessions=setting["sessions"], table=path)
+    pd.testing.assert_frame_equal(read, make_schedule(**setting))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1,0,0,0.5\n1,0,0,0.5\n", "line 3: the pair of line 2"),
+        ("1,0,0,0.5\n2,0,0,0.4\n", "class 0 in domain 0 make 0.9"),
+        ("1,0,0,0.5\n2,0,0,half\n", "line 3: share 'half'"),
+        ("1,0,0,0\n", "line 2: share '0'"),
+        ("1,0,0,0.5\n3,0,0,0.5\n", "line 3: session 3 comes without a session 2"),
+    ],
+)
+def test_wrong_shares_of_a_user_table_are_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        from_table(tmp_path / "t.csv", f"session,class,domain,share\n{text}", sessions=2)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_partial_table_leaves_the_other_pairs_out(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_whole_run_is_the_committed_one(project):
     assert faults == []
     subjects = [line.split()[0] for line in good]
     assert subjects == ["run", "code", "workspace", "cache", "chain", "metrics", "reference"]
-    assert "14 of 14 stages" in good[0]
+    assert "16 of 16 stages" in good[0]
     assert "equal to the committed run" in good[-1]
 
 
@@ -82,11 +82,11 @@ def test_a_run_that_was_never_made(tmp_path):
 
 def test_half_a_run_names_the_first_stage_that_is_missing(project):
     lock = yaml.safe_load((project / "dvc.lock").read_text())
-    for name in ("consolidate@02", "evaluate", "report"):
+    for name in ("consolidate@02", "evaluate", "measure", "budget", "report"):
         del lock["stages"][name]
     (project / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
     faults, good = verify(project, ok=False)
-    assert "11 of 14 stages are recorded, consolidate@02 is not" in faults[0]
+    assert "11 of 16 stages are recorded, consolidate@02 is not" in faults[0]
     assert not any(line.startswith("metrics") for line in good), "nothing to derive them from"
 
 
@@ -97,6 +97,7 @@ def test_half_a_run_names_the_first_stage_that_is_missing(project):
         ("runs/02/results/predictions.parquet", "of consolidate@02 is not what the run made"),
         ("data/benchmark/images.npy", "of build is not what the run made"),
         ("reports/plots/confusion.csv", "of evaluate is not what the run made; `git restore"),
+        ("reports/measures.json", "of measure is not what the run made; `git restore"),
     ],
 )
 def test_one_bit_that_dvc_does_not_see_is_named(project, file, said):

@@ -30,6 +30,8 @@ TINY = (
     f"data.domains=[{','.join(DOMAINS)}]",
     "facts.nc_sessions=2",
     "facts.ncd_new_classes=[2,1,1,0]",
+    "facts.vil_groups=2",
+    "facts.mixed_sessions=4",
     "train.epochs=1",
 )
 

@@ -21,7 +21,7 @@ from dacr.config import load_params
 from dacr.runtime.compose import compose
 from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn
-from stages import build, code, evaluate, fetch, report, schedule, split, start
+from stages import budget, build, code, evaluate, fetch, measure, report, schedule, split, start
 from tests.learning import pictures
 
 ROOT = Path(__file__).parents[1]
@@ -150,6 +150,8 @@ def make_run(folder: Path, *overrides: str, scenario: str = "nd") -> None:
             consolidate(chosen, key)
         Path("reports").mkdir(exist_ok=True)
         call(evaluate.main)
+        call(measure.main)
+        call(budget.main)
         call(report.main)
 
 

@@ -26,7 +26,12 @@ from dacr.experiments.plan import (
 )
 from dacr.experiments.records import SCRATCH, Store, write_text
 from dacr.experiments.repository import head, require_committed, require_project, uncommitted
-from dacr.experiments.results import Results, commit_results, results_of
+from dacr.experiments.results import (
+    Results,
+    commit_results,
+    results_of,
+    with_counted_budgets,
+)
 from dacr.experiments.sweep import cache_folder, only_sweep, order_of, sweep
 from dacr.experiments.tables import Needs, Paper, Table, load_paper
 from dacr.report.table_markdown import insert_tables
@@ -58,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
         if verb == "run":
             _add_engine(own)
+        if verb == "show":
+            own.add_argument(
+                "--budgets",
+                action="store_true",
+                help="count parameters, exemplars and FLOPs also of experiments that are older "
+                "than these counts (takes half a second per row)",
+            )
     insert = verbs.add_parser("insert", help="write the tables that a Markdown file marks anew")
     insert.add_argument("file", type=Path, help="for example docs/results.md")
 
@@ -65,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", help="only these, with commas: der,der_fair,der_dacr")
     parser.add_argument("--splits", help="only these, with commas: nd,ncd")
-    parser.add_argument("--seeds", help="how many of those in conf/, or which: 3, or 11,12")
+    parser.add_argument("--seeds", help="how many of those in conf/, or which: 3, or 11, or 11,12")
     parser.add_argument("--jobs", type=int, default=1, help="experiments at a time (default: 1)")
     parser.add_argument(
         "--redo",
@@ -95,7 +107,7 @@ def run(arguments: argparse.Namespace) -> None:
             _run(paper, arguments, console)
         case "show":
             table = paper.table(arguments.table)
-            _show(paper, table, _benchmark(table, arguments), console)
+            _show(paper, table, _benchmark(table, arguments), console, arguments.budgets)
         case "insert":
             _insert(paper, arguments.file, console)
 
@@ -215,10 +227,15 @@ def _needs(paper: Paper, arguments: argparse.Namespace) -> Needs:
     return paper.ray.sharing(each)
 
 
-def _show(paper: Paper, table: Table, benchmark: str, console: Console) -> None:
+def _show(
+    paper: Paper, table: Table, benchmark: str, console: Console, budgets: bool = False
+) -> None:
 
     check_benchmark(benchmark)
-    results = results_of(paper, table, benchmark, Store())
+    store = Store()
+    results = results_of(paper, table, benchmark, store)
+    if budgets:
+        results = with_counted_budgets(results, store)
     page = write_page(results) if results.all_records else None
     if page:
         commit_results(results)

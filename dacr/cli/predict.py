@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trained",
         metavar="RUN",
         help="a session's folder (runs/04), 'workspace' (its last session), an experiment's name "
-        "or a git revision (their last session, from DVC's cache or remote)",
+        "or a git revision (their last session, from DVC's cache or remote), or where a model was "
+        "published: a folder or s3://…",
     )
     parser.add_argument(
         "images",
@@ -82,6 +83,10 @@ def run(arguments: argparse.Namespace) -> None:
         found = open_run(arguments.trained, Path(scratch), with_images=arguments.exemplars > 0)
         if found.note:
             _tell(found.note)
+        if folder and not found.exemplars:
+            raise UserError(
+                "--save-exemplars: a published model comes without the images of its memory"
+            )
         if folder:
             with naming(f"--save-exemplars {folder}"):
                 folder.mkdir(parents=True, exist_ok=True)

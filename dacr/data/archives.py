@@ -7,6 +7,7 @@ arrays is refused, also when it is not among the members that were asked for.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import math
@@ -91,12 +92,22 @@ class _Bounded:
 def read_gzip(path: Path, limit: int = MAX_UNPACKED) -> bytes:
     """The content of a ``.gz`` file."""
     with _one_line(path, "gzip file"), gzip.open(path) as stream:
-        if path.stat().st_size == 0:  # which Python takes for a file without content
-            raise EOFError("it is empty")
-        bounded, unpacked = _Bounded(stream, path, limit), io.BytesIO()
-        while block := bounded.read(1 << 20):
-            unpacked.write(block)
-        return unpacked.getvalue()
+        return _read_bounded(stream, path, limit)
+
+
+def read_bz2(path: Path, limit: int = MAX_UNPACKED) -> bytes:
+    """The content of a ``.bz2`` file."""
+    with _one_line(path, "bz2 file"), bz2.open(path) as stream:
+        return _read_bounded(stream, path, limit)
+
+
+def _read_bounded(stream: _Readable, path: Path, limit: int) -> bytes:
+    if path.stat().st_size == 0:  # which Python takes for a file without content
+        raise EOFError("it is empty")
+    bounded, unpacked = _Bounded(stream, path, limit), io.BytesIO()
+    while block := bounded.read(1 << 20):
+        unpacked.write(block)
+    return unpacked.getvalue()
 
 
 def _refuse_special(path: Path, member: tarfile.TarInfo) -> None:

@@ -15,25 +15,23 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from http.cookiejar import CookieJar
 from pathlib import Path
-from typing import IO
-from urllib.error import HTTPError
-from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
-from urllib.request import (
-    HTTPCookieProcessor,
-    HTTPRedirectHandler,
-    OpenerDirector,
-    Request,
-    build_opener,
-)
 
 from filelock import FileLock
 
-from dacr.data.confirmation import ConfirmationPage
-from dacr.data.files import BLOCK, Fingerprint, RemoteFile, copy_in, land, user_path
+from dacr.data.files import Fingerprint, RemoteFile, copy_in, land, user_path
+from dacr.data.pace import LEAST, Clock, Crawls, Pace, in_words
+from dacr.data.web import (
+    Interrupted,
+    OutOfRange,
+    Refused,
+    Site,
+    blocks,
+    host_of,
+    without_secrets,
+)
 from dacr.errors import UserError
 from dacr.runtime.progress import MEGABYTES, AmountProgress
 
@@ -41,19 +39,11 @@ MIRROR = "DACR_MIRROR"
 ATTEMPTS = 4  # fruitless ones in a row, at one address
 MOST_REQUESTS = 200  # also of an address that goes on a little each time
 LONGEST_PAUSE = 60.0
-TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
+TIMEOUT = 60.0
 
 
 class Unreachable(UserError):
     """None of a file's addresses gave it."""
-
-
-class _Refused(Exception):
-    """This address will not give the file, however often it is asked."""
-
-
-class _Interrupted(Exception):
-    """This address failed now and may work in a moment."""
 
 
 def scratch_folder() -> Path:
@@ -88,7 +78,8 @@ class _Part:
 
     def __init__(self, file: RemoteFile) -> None:
         # Without the addresses: a new one goes on from the part that an old one left.
-        key = hashlib.sha256(f"{file.size} {file.checksum}".encode()).hexdigest()[:12]
+        checksums = " ".join(file.checksum) or None
+        key = hashlib.sha256(f"{file.size} {checksums}".encode()).hexdigest()[:12]
         self.path = scratch_folder() / f"{key}-{file.name}.part"
         self.lock = FileLock(self.path.with_suffix(".lock"))
         self._note = self.path.with_suffix(".json")
@@ -149,47 +140,28 @@ def _version(headers: http.client.HTTPMessage) -> str | None:
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
 
-def _refuse_other_schemes(address: str) -> None:
-    if urlsplit(address).scheme not in ("http", "https"):
-        raise _Refused(f"leads to {urlsplit(address).scheme}:// addresses")
-
-
-class _HttpRedirects(HTTPRedirectHandler):
-    """Refuses what urllib would follow: from http to ftp, whose answers have no status."""
-
-    def redirect_request(
-        self,
-        req: Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> Request | None:
-        _refuse_other_schemes(newurl)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
 class _Download:
-    """One file from one address."""
+    """One file from one address; with ``pace`` it raises ``Crawls`` where that is too slow."""
 
-    def __init__(self, file: RemoteFile, address: str, part: _Part, timeout: float) -> None:
-        self._file, self._address, self._part, self._timeout = file, address, part, timeout
+    def __init__(
+        self, file: RemoteFile, address: str, part: _Part, timeout: float, pace: Pace | None
+    ) -> None:
+        self._file, self._address, self._part, self._pace = file, address, part, pace
+        self._site = Site(address, timeout)
         self._misled = False
-        cookies = HTTPCookieProcessor(CookieJar())
-        self._opener: OpenerDirector = build_opener(cookies, _HttpRedirects())
 
     def run(self, pause: Callable[[float], None]) -> Fingerprint:
-        """Ask until the whole, right file is there; raise ``_Refused`` when that is hopeless."""
+        """Ask until the whole, right file is there; raise ``Refused`` when that is hopeless."""
         fruitless, distrusted = 0, False
         for _ in range(MOST_REQUESTS):
             before = self._part.size
             try:
                 resumed = self._advance()
-            except _Interrupted as interruption:
+            except Interrupted as interruption:
                 fruitless = 1 if self._part.size > before else fruitless + 1
                 if fruitless == ATTEMPTS:
-                    raise _Refused(str(interruption)) from None
+                    raise Refused(str(interruption)) from None
+                self._watch(0, self._file.size)
                 pause(min(2.0**fruitless, LONGEST_PAUSE))
                 continue
             fingerprint = Fingerprint.of(self._part.path)
@@ -198,25 +170,30 @@ class _Download:
                 return fingerprint
             self._part.discard()
             if distrusted or not resumed:
-                raise _Refused(f"sends another file ({fault})")
+                raise Refused(f"sends another file ({fault})")
             distrusted = True  # perhaps only the part was wrong: once more, from the beginning
-        raise _Refused(f"broke off {MOST_REQUESTS} times")
+        raise Refused(f"broke off {MOST_REQUESTS} times")
+
+    def _watch(self, came: int, total: int | None) -> None:
+        if self._pace is not None:
+            self._pace.step(came, None if total is None else total - self._part.size)
 
     def _advance(self) -> bool:
         """Bring the rest of the file; say whether bytes of an earlier answer were kept."""
         start, headers = self._resume_point()
         if start and start == self._file.size:
             return True
-        with self._open(self._address, headers) as answer:
-            if answer.headers.get_content_type() == "text/html":
-                with self._open(self._confirmation(answer), headers) as confirmed:
-                    return self._receive(confirmed, start)
-            return self._receive(answer, start)
+        try:
+            with self._site.ask(headers) as answer:
+                return self._receive(answer, start)
+        except OutOfRange:
+            self._part.discard()
+            raise
 
     def _resume_point(self) -> tuple[int, dict[str, str]]:
         """Go on where the part ends, unless nothing could prove that the ends fit together."""
         start, version = self._part.size, self._part.version(self._address)
-        if self._file.checksum is None and version is None:
+        if not self._file.checksum and version is None:
             start = 0
         if start == 0 or start > (self._file.size or start):
             self._part.discard()
@@ -224,42 +201,7 @@ class _Download:
         asked = {"Range": f"bytes={start}-"}
         return start, asked | ({"If-Range": version} if version else {})
 
-    def _open(self, address: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        _refuse_other_schemes(address)
-        common = {"User-Agent": "dacr", "Accept-Encoding": "identity"}
-        try:
-            answer: http.client.HTTPResponse = self._opener.open(
-                Request(address, headers=common | headers), timeout=self._timeout
-            )
-            return answer
-        except HTTPError as error:
-            error.close()
-            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-                self._part.discard()
-                raise _Interrupted("cannot go on from where the last download stopped") from None
-            kind = _Interrupted if error.code in TRANSIENT else _Refused
-            raise kind(f"HTTP {error.code} {error.reason}") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise _Interrupted(_reason(error)) from None
-        except ValueError as error:  # a redirect to what is no address
-            raise _Refused(f"leads to a wrong address ({_reason(error)})") from None
-
-    def _confirmation(self, answer: http.client.HTTPResponse) -> str:
-        """Google Drive asks before it gives a large file; press its button."""
-        content = next(self._blocks(answer), b"").decode("utf-8", "replace")
-        try:
-            page = ConfirmationPage(content)
-            if page.confirmation is None:
-                raise _Refused(f"sends a web page ({page.title or 'without a title'})")
-            target = urlsplit(urljoin(answer.url, page.confirmation.action))
-        except (AssertionError, ValueError):  # what HTMLParser and urlsplit say to nonsense
-            raise _Refused("sends a web page that makes no sense") from None
-        query = dict(parse_qsl(target.query)) | page.confirmation.fields
-        return target._replace(query=urlencode(query)).geturl()
-
     def _receive(self, answer: http.client.HTTPResponse, start: int) -> bool:
-        if answer.headers.get_content_type() == "text/html":
-            raise _Refused("sends a web page even after its confirmation")
         if answer.status == http.client.PARTIAL_CONTENT:
             total = self._whole_size(answer, start)
         else:
@@ -269,15 +211,16 @@ class _Download:
         progress = AmountProgress(self._file.name, total or self._file.size, MEGABYTES, start)
         try:
             with self._part.path.open("ab" if start else "wb") as part:
-                for block in self._blocks(answer):
+                for block in blocks(answer):
                     part.write(block)
                     progress.step(len(block))
                     if part.tell() > (total or self._file.size or part.tell()):
                         break  # it may never end, and its size is wrong already
+                    self._watch(len(block), total)
         finally:
             progress.close()
         if total is not None and self._part.size < total:
-            raise _Interrupted(f"broke off after {self._part.size:,} of {total:,} bytes")
+            raise Interrupted(f"broke off after {self._part.size:,} of {total:,} bytes")
         return start > 0
 
     def _whole_size(self, answer: http.client.HTTPResponse, start: int) -> int | None:
@@ -285,7 +228,7 @@ class _Download:
         given = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", answer.headers.get("Content-Range", ""))
         if given is None or int(given[1]) != start:
             self._part.discard()
-            kind = _Refused if self._misled else _Interrupted  # for once the part may be to blame
+            kind = Refused if self._misled else Interrupted  # for once the part may be to blame
             self._misled = True
             raise kind("sends another range than the one asked for")
         return self._file.size if given[2] == "*" else int(given[2])
@@ -293,40 +236,25 @@ class _Download:
     def _refuse_hopeless(
         self, answer: http.client.HTTPResponse, total: int | None, start: int
     ) -> None:
-        size = self._file.size
-        if total is not None and size is not None and total != size:
-            raise _Refused(f"offers {total:,} bytes instead of {size:,}")
-        unknown = total is None and not answer.chunked
-        if unknown and size is None and self._file.checksum is None:
-            raise _Refused("does not say how long the file is: half of it could pass for all")
-        needed, free = (total or size or 0) - start, shutil.disk_usage(self._part.path.parent).free
+        fault = fault_of_offer(self._file, total, answer.chunked)
+        if fault is not None:
+            raise Refused(fault)
+        size = total or self._file.size or 0
+        needed, free = size - start, shutil.disk_usage(self._part.path.parent).free
         if needed > free:
             room = f"needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free"
             raise UserError(f"{self._file.name} {room}; free some space and run this again")
 
-    def _blocks(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        while True:
-            try:
-                block = answer.read(BLOCK)
-            except (OSError, http.client.HTTPException) as error:
-                raise _Interrupted(_reason(error)) from None
-            if not block:
-                return
-            yield block
 
-
-def _without_secrets(text: str, address: str) -> str:
-    """What may be shown of a failure at ``address``: not its password, nor tokens in its query."""
-    parts = urlsplit(address)
-    userinfo, at, _ = parts.netloc.rpartition("@")
-    secrets = [f"{userinfo}{at}", userinfo.partition(":")[2], parts.query]
-    for secret in filter(None, secrets):
-        text = text.replace(secret, "")
-    return text
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
+def fault_of_offer(file: RemoteFile, total: int | None, chunked: bool) -> str | None:
+    """Why a body of ``total`` bytes cannot be the file, which is known before it comes."""
+    if total is not None and file.size is not None and total != file.size:
+        return f"offers {total:,} bytes instead of {file.size:,}"
+    if total is not None and total < (file.at_least or 0):
+        return f"offers {total:,} bytes, fewer than {file.at_least:,}"
+    if total is None and not chunked and file.size is None and not file.checksum:
+        return "does not say how long the file is: half of it could pass for all"
+    return None
 
 
 def _from_mirror(file: RemoteFile, original: Path, folder: Path) -> Fingerprint:
@@ -343,7 +271,8 @@ def fetch_file(
     folder: Path,
     *,
     pause: Callable[[float], None] = time.sleep,
-    timeout: float = 60.0,
+    timeout: float = TIMEOUT,
+    clock: Clock = time.monotonic,
 ) -> Fingerprint:
     """Bring ``file`` to ``folder``, verified, from the mirror or the first address that works."""
     mirror = mirror_folder()
@@ -353,28 +282,63 @@ def fetch_file(
     with part.lock:
         fingerprint = part.take(file, folder / file.name)
         if fingerprint is None:
-            fingerprint = _from_addresses(file, part, pause, timeout)
+            fingerprint = _Addresses(file, part, pause, timeout, clock).fill()
             land(part.path, folder / file.name)
             part.discard()
-        if file.checksum is not None:
+        if file.checksum:
             part.keep(folder / file.name)
     return fingerprint
 
 
-def _from_addresses(
-    file: RemoteFile, part: _Part, pause: Callable[[float], None], timeout: float
-) -> Fingerprint:
-    """Fill the part with the whole, right file from the first address that gives it."""
-    failures = []
-    for address in file.addresses:
+class _Addresses:
+    """All addresses of one file, of which the first that gives it fills the part."""
+
+    def __init__(
+        self,
+        file: RemoteFile,
+        part: _Part,
+        pause: Callable[[float], None],
+        timeout: float,
+        clock: Clock,
+    ) -> None:
+        self._file, self._part, self._pause = file, part, pause
+        self._timeout, self._clock = timeout, clock
+        self._failures: list[str] = []
+        self._slow: dict[str, float] = {}
+
+    def fill(self) -> Fingerprint:
+        """Bring the whole, right file. Slow addresses come last, the fastest of them first."""
+        addresses = self._file.addresses
+        for number, address in enumerate(addresses, start=1):
+            another = number < len(addresses) or self._slow
+            # Without a checksum no address can go on from the part of another one.
+            patient = not (another and self._file.checksum)
+            if fingerprint := self._try(address, patient):
+                return fingerprint
+        for address in sorted(self._slow, key=lambda slow: -self._slow[slow]):
+            rate = in_words(self._slow[address])
+            self._say(f"no address is faster; {host_of(address)} goes on ({rate})")
+            if fingerprint := self._try(address, patient=True):
+                return fingerprint
+        raise Unreachable(
+            f"{self._file.name} could not be fetched"
+            f" ({'; '.join(self._failures) or 'it has no address'});"
+            " put it in a folder and name that by DACR_MIRROR or fetch.mirror, or see docs/data.md"
+        )
+
+    def _try(self, address: str, patient: bool) -> Fingerprint | None:
+        pace = None if patient else Pace(self._clock)
         try:
-            return _Download(file, address, part, timeout).run(pause)
-        except _Refused as refusal:
-            failures.append(_without_secrets(f"{urlsplit(address).netloc}: {refusal}", address))
-    raise Unreachable(
-        f"{file.name} could not be fetched ({'; '.join(failures) or 'it has no address'});"
-        " put it in a folder and name that by DACR_MIRROR or fetch.mirror, or see docs/data.md"
-    )
+            return _Download(self._file, address, self._part, self._timeout, pace).run(self._pause)
+        except Crawls as crawl:
+            self._slow[address] = crawl.rate
+            self._say(f"{host_of(address)} {crawl}, less than {in_words(LEAST)}: left for now")
+        except Refused as refusal:
+            self._failures.append(f"{host_of(address)}: {without_secrets(str(refusal), address)}")
+        return None
+
+    def _say(self, text: str) -> None:
+        print(f"{self._file.name}: {text}", flush=True)
 
 
 def forget_kept(files: Iterable[RemoteFile]) -> None:

@@ -8,10 +8,10 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import IO, Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 BLOCK = 1 << 20
 
@@ -26,15 +26,23 @@ Address = Annotated[str, Field(pattern=r"^https?://[^\s/]+/\S*$"), AfterValidato
 Checksum = Annotated[str, Field(pattern=r"^(md5:[0-9a-f]{32}|sha256:[0-9a-f]{64})$")]
 
 
+def _listed(value: object) -> object:
+    """One checksum, none (null) or a list of them."""
+    return () if value is None else (value,) if isinstance(value, str) else value
+
+
 class RemoteFile(BaseModel):
-    """What ``conf/sources.yaml`` knows of a file; ``None`` where nothing was published."""
+    """What ``conf/sources.yaml`` knows of a file; null where nothing was published."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     addresses: tuple[Address, ...]
     size: int | None = Field(ge=0)
-    checksum: Checksum | None
+    checksum: Annotated[tuple[Checksum, ...], BeforeValidator(_listed)]
+    """Every one of them must be right; without any the file is trusted on first use."""
+    at_least: int | None = Field(default=None, ge=0)
+    """A file with fewer bytes is another one; for files whose size was not published."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +55,26 @@ class Fingerprint:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
         with path.open("rb") as stream:
-            while block := stream.read(BLOCK):
-                md5.update(block)
-                sha256.update(block)
-                size += len(block)
+            return cls.read(stream)
+
+    @classmethod
+    def read(cls, stream: IO[bytes]) -> Self:
+        md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+        while block := stream.read(BLOCK):
+            md5.update(block)
+            sha256.update(block)
+            size += len(block)
         return cls(size, md5.hexdigest(), sha256.hexdigest())
 
     def fault(self, file: RemoteFile) -> str | None:
         """How this differs from the published file, if it does."""
         if file.size is not None and self.size != file.size:
             return f"{self.size:,} bytes instead of {file.size:,}"
-        if file.checksum is not None:
-            algorithm, _, expected = file.checksum.partition(":")
+        if self.size < (file.at_least or 0):
+            return f"{self.size:,} bytes, fewer than {file.at_least:,}"
+        for checksum in file.checksum:
+            algorithm, _, expected = checksum.partition(":")
             actual = getattr(self, algorithm)
             if actual != expected:
                 return f"{algorithm} {actual} instead of {expected}"

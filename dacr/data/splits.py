@@ -1,14 +1,15 @@
 """The scenario as a table: which (class, domain) pairs each session brings.
 
-A *schedule* is a sorted table (session, class, domain, new_class) with sessions from 1; a pair
-comes at most once. A *split* is a schedule applied to the index of a benchmark: one table
-(id, label, domain, part, pixels) per session. NC, ND and NCD are the paper's three splits
-(Experiments, and "Details of Splits" in the appendix); ``table`` is any other stream, written by
-hand.
+A *schedule* is a sorted table (session, class, domain, new_class) with sessions from 1. A pair
+comes once; or in several sessions, each with a ``share`` of its training images, a fifth column. A
+*split* is a schedule applied to the index of a benchmark: one table (id, label, domain, part,
+pixels) per session. NC, ND and NCD are the paper's three splits (Experiments, and "Details of
+Splits" in the appendix); those of ``streams`` are others' and ours; ``table`` is any other stream,
+written by hand.
 """
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,12 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dacr.config import Schedule
-from dacr.data.session_table import COLUMNS, read_schedule, session_file
+from dacr.config import Data, Schedule
+from dacr.data import streams
+from dacr.data.session_table import COLUMNS, session_file
+from dacr.data.shares import SHARE, deal, first_appearances, read_with_shares
+from dacr.data.streams import Pair, Shares
 from dacr.errors import UserError
 from dacr.rng import derive_seed
 
-Pair = tuple[int, int]
+Brought = Sequence[Sequence[Pair]] | Sequence[Shares]
+"""Of each session: its pairs, or what share of each pair it brings."""
 Given = TypeVar("Given")
 
 SCHEDULE = "schedule.csv"
@@ -33,6 +38,7 @@ def make_schedule(params: Schedule, classes: Sequence[str], domains: Sequence[st
     It must have as many sessions as the pipeline, which ``params.sessions`` lists.
     """
     shape, seed, sessions = (len(classes), len(domains)), params.seed, len(params.sessions)
+    brought: Brought
     match rule := params.rule:
         case "nc":
             brought = _new_class(*shape, seed, sessions)
@@ -46,6 +52,25 @@ def make_schedule(params: Schedule, classes: Sequence[str], domains: Sequence[st
             brought = _new_class_and_domain(
                 order, seed, _given("new_classes", rule, params.new_classes)
             )
+        case "vil":
+            groups = _given("class_groups", rule, params.class_groups)
+            ordered, random = _class_order(shape[0], seed), _random_state(seed, rule)
+            brought = streams.versatile(ordered, shape[1], groups, random)
+        case "uil":
+            brought = streams.universal(*shape, sessions, _random_state(seed, rule))
+        case "blurry":
+            brought = streams.blurry(
+                _class_order(shape[0], seed),
+                shape[1],
+                sessions,
+                leak=_given("leak", rule, params.leak),
+                leaks_into=_given("leaks_into", rule, params.leaks_into),
+                disjoint=_given("disjoint", rule, params.disjoint),
+                random=_random_state(seed, rule),
+            )
+        case "repeat":
+            times = _given("times", rule, params.times)
+            brought = streams.repeated(*shape, sessions, times, _random_state(seed, rule))
         case "table":
             path = Path(_given("table", rule, params.table))
             brought = _read_table(path, _ids(classes), _ids(domains))
@@ -57,17 +82,28 @@ def make_schedule(params: Schedule, classes: Sequence[str], domains: Sequence[st
     return _schedule(brought)
 
 
+def check_schedule(params: Schedule, data: Data) -> None:
+    """Refuse a rule that these numbers of classes and domains cannot satisfy; no data are needed.
+
+    The names in a user's table may come with the data, so that one is read later.
+    """
+    if params.rule != "table":
+        make_schedule(params, [str(number) for number in range(data.classes)], data.domains)
+
+
 def _given(name: str, rule: str, value: Given | None) -> Given:
     if value is None:
         raise UserError(f"schedule.{name} is missing; the rule {rule} needs it")
     return value
 
 
-def _schedule(brought: Iterable[Iterable[Pair]]) -> pd.DataFrame:
+def _schedule(brought: Brought) -> pd.DataFrame:
     rows = [(t, *pair) for t, pairs in enumerate(brought, start=1) for pair in sorted(pairs)]
     schedule = pd.DataFrame(rows, columns=["session", "class", "domain"], dtype="int64")
     first = schedule.groupby("class")["session"].transform("min")
-    return schedule.assign(new_class=(schedule["session"] == first).astype("int64"))
+    schedule = schedule.assign(new_class=(schedule["session"] == first).astype("int64"))
+    shares = [own[pair] for own in brought if isinstance(own, Mapping) for pair in sorted(own)]
+    return schedule.assign(share=shares) if shares else schedule
 
 
 def _class_order(classes: int, seed: int) -> list[int]:
@@ -175,14 +211,17 @@ def _read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
 
 def _read_table(
     path: Path, class_ids: dict[str, int], domain_ids: dict[str, int]
-) -> list[list[Pair]]:
+) -> list[list[Pair]] | list[Shares]:
     """The pairs of each session from a user's CSV with columns session, class, domain.
 
-    A ``new_class`` column, as in ``schedule.csv``, may stand there too; it is derived anew.
+    A ``new_class`` column, as in ``schedule.csv``, may stand there too; it is derived anew. With a
+    ``share`` column a pair may come in several sessions.
     """
-    line_of: dict[Pair, int] = {}
-    brought: dict[int, list[Pair]] = {}
-    for line, row in _read_rows(path):
+    line_of: dict[tuple[int, ...], int] = {}
+    brought: dict[int, Shares] = {}
+    rows = _read_rows(path)
+    shared = SHARE in rows[0][1]
+    for line, row in rows:
         here = f"{path}, line {line}"
         if not (row["session"].isdecimal() and int(row["session"]) >= 1):
             raise UserError(f"{here}: session {row['session']!r} is not a number from 1; mend it")
@@ -192,29 +231,58 @@ def _read_table(
                     f"{here}: {column} {row[column]!r} is not in the benchmark; "
                     f"give a {column} name or an id from 0 to {max(ids.values())}"
                 )
-        pair = class_ids[row["class"]], domain_ids[row["domain"]]
-        if pair in line_of:
-            raise UserError(f"{here}: the pair of line {line_of[pair]} again; remove one of them")
-        line_of[pair] = line
-        brought.setdefault(int(row["session"]), []).append(pair)
+        session, pair = int(row["session"]), (class_ids[row["class"]], domain_ids[row["domain"]])
+        place = (*pair, session) if shared else pair
+        if place in line_of:
+            raise UserError(f"{here}: the pair of line {line_of[place]} again; remove one of them")
+        line_of[place] = line
+        brought.setdefault(session, {})[pair] = _share(row[SHARE], here) if shared else 1.0
     for expected, session in enumerate(sorted(brought), start=1):
         if session != expected:
+            first = next(iter(brought[session]))
+            line = line_of[(*first, session) if shared else first]
             raise UserError(
-                f"{path}, line {line_of[brought[session][0]]}: session {session} comes without a "
+                f"{path}, line {line}: session {session} comes without a "
                 f"session {expected}; number the sessions 1, 2, 3 …"
             )
-    return [brought[t] for t in sorted(brought)]
+    ordered = [brought[t] for t in sorted(brought)]
+    if not shared:
+        return [list(own) for own in ordered]
+    _check_shares(ordered, path)
+    return ordered
+
+
+def _share(text: str, here: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UserError(f"{here}: share {text!r} is not a number above 0 and up to 1; mend it")
+    return share
+
+
+def _check_shares(brought: Sequence[Shares], path: Path) -> None:
+    for c, z in sorted({pair for own in brought for pair in own}):
+        total = sum(own.get((c, z), 0.0) for own in brought)
+        if abs(total - 1) > 1e-3:
+            raise UserError(
+                f"{path}: the shares of class {c} in domain {z} make {total:g}, not 1; mend them"
+            )
 
 
 def session_table(schedule: pd.DataFrame, index: pd.DataFrame, t: int) -> pd.DataFrame:
     """Session ``t`` as (id, label, domain, part, pixels), sorted by id.
 
-    Train rows are D_t. Test rows are those of every pair seen up to ``t``, as in Eq. 1.
+    Train rows are D_t. Test rows are those of every pair seen up to ``t``, as in Eq. 1: from the
+    first session on that brings any part of the pair.
     """
-    pairs = schedule[["session", "class", "domain"]].rename(columns={"class": "label"})
-    rows = index.merge(pairs, on=["label", "domain"])
-    incoming = (rows["part"] == "train") & (rows["session"] == t)
-    seen_test = (rows["part"] == "test") & (rows["session"] <= t)
+    first = first_appearances(schedule)[["session", "class", "domain"]]
+    rows = index.merge(first.rename(columns={"class": "label"}), on=["label", "domain"])
+    train = rows["part"] == "train"
+    seen_test = ~train & (rows["session"] <= t)
+    comes = deal(schedule, rows[train]) if SHARE in schedule.columns else rows["session"]
+    incoming = train & (comes.reindex(rows.index, fill_value=0) == t)
     return rows.loc[incoming | seen_test, list(COLUMNS)].sort_values("id", ignore_index=True)
 
 
@@ -231,16 +299,19 @@ def write_schedule(schedule: pd.DataFrame, index: pd.DataFrame, folder: Path) ->
 
 def write_session(folder: Path, key: str, index: pd.DataFrame) -> None:
     """``session-<key>.csv`` in ``folder``, by the ``schedule.csv`` that is there."""
-    table = session_table(read_schedule(folder / SCHEDULE), index, int(key))
+    table = session_table(read_with_shares(folder / SCHEDULE), index, int(key))
     table.to_csv(session_file(folder, key), index=False, lineterminator="\n")
 
 
 def _check_images(schedule: pd.DataFrame, index: pd.DataFrame) -> None:
     train = index[index["part"] == "train"]
-    present = set(zip(train["label"], train["domain"], strict=True))
-    for session, label, domain, _ in schedule.itertuples(index=False):
-        if (label, domain) not in present:
+    images = train.groupby(["label", "domain"]).size().to_dict()
+    parts = schedule.groupby(["class", "domain"])["session"].transform("size")
+    columns = schedule[["session", "class", "domain"]].assign(parts=parts)
+    for session, label, domain, parts in columns.itertuples(index=False):
+        if (found := images.get((label, domain), 0)) < parts:
+            one = "no training image" if not found else f"{found} training images for {parts} parts"
             raise UserError(
-                f"session {session} brings class {label} in domain {domain}, which has no training "
-                "image; change the schedule, or rebuild the benchmark with `dvc repro build`"
+                f"session {session} brings class {label} in domain {domain}, which has {one}; "
+                "change the schedule, or rebuild the benchmark with `dvc repro build`"
             )

@@ -2,7 +2,8 @@
 
 Predictions are one table over all sessions (session, id, label, domain, predicted, component,
 confidence): after session t the test images of every class-domain pair seen so far, pooled, as in
-Eq. 1. The schedule (session, class, domain, new_class) says which session brought which pair.
+Eq. 1. The schedule (session, class, domain, new_class) says which session brought which pair; a
+pair that comes in several sessions is seen, and tested, from the first of them on.
 Accuracies are percentages, purities lie between 0 and 1. Details are lists of records, which DVC
 leaves out of its tables of experiments, so that these show the headline numbers only.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from dacr.data.shares import first_appearances
 from dacr.errors import UserError
 
 DECIMALS = 4
@@ -81,7 +83,8 @@ def check_sessions(predictions: pd.DataFrame, schedule: pd.DataFrame) -> None:
             f"the predictions are of the sessions {found}, the schedule has {expected}; "
             "run `dvc repro` so that both are of the same split"
         )
-    brought = schedule.rename(columns={"class": "label", "session": "since"})
+    first = first_appearances(schedule)
+    brought = first.rename(columns={"class": "label", "session": "since"})
     pairs = predictions[["session", *PAIR]].drop_duplicates().merge(brought, on=PAIR, how="left")
     if not (pairs["since"] <= pairs["session"]).all():
         raise UserError(
@@ -112,8 +115,8 @@ def forgetting(scored: pd.DataFrame, schedule: pd.DataFrame | None = None) -> fl
     """F = 1/(N−1) Σ_{i=2..N} (A_i^{i−1} − A_{i−1}^{i−1}), the appendix "Forgetting Metric".
 
     A_i^{i−1} is the accuracy after session i on the test set of session i−1: the cumulative one, or
-    with a ``schedule`` only the test images of the pairs that session i−1 itself brought. Negative
-    is forgetting. A single session has nothing to forget, and F is 0.
+    with a ``schedule`` only the test images of the pairs that session i−1 itself brought, for the
+    first time or again. Negative is forgetting. A single session has nothing to forget, and F is 0.
     """
     earlier = scored[["session", "id", *PAIR, "accuracy"]]
     if schedule is not None:

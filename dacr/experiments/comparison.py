@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any, Literal
 
 from dacr.errors import UserError
-from dacr.evaluation.formats import decimals, format_metric
+from dacr.evaluation.budget import plain
+from dacr.evaluation.formats import decimals, format_change, format_metric
+from dacr.experiments.bounds import breaks_protocol
 from dacr.experiments.reading import (
     NEVER_RAN,
     Files,
@@ -23,6 +26,8 @@ from dacr.experiments.reading import (
 )
 
 METRICS = "reports/metrics.json"
+FURTHER = ("reports/measures.json", "reports/budget.json")
+"""Numbers that experiments of older versions do not have."""
 HEADLINES = (
     "average_incremental_accuracy",
     "final_accuracy",
@@ -42,6 +47,10 @@ TESTED_ON = (
 """The keys of the data section that decide on which images a run is tested."""
 IMAGES = ("data/benchmark/benchmark.json", "data/benchmark/index.parquet")
 CHAIN = "schedule.sessions."
+SESSIONS = {
+    *("average", "incremental", "forgetting", "transfer", "learning", "matrix", "new", "old"),
+}
+"""Words in the names of numbers that depend on all sessions, and not on the last model alone."""
 
 MIXTURE = {
     "components": ("components_by_session", "after"),
@@ -101,6 +110,7 @@ class Comparison:
 
 def compare_experiments(a: str, b: str) -> Comparison:
     left, right = read_side(open_experiment(a)), read_side(open_experiment(b))
+    refuse_bounds(left, right)
     incomparable = why_incomparable(left, right)
     same_sessions = left.params["schedule"] == right.params["schedule"]
     return Comparison(
@@ -126,12 +136,24 @@ def compare_experiments(a: str, b: str) -> Comparison:
     )
 
 
+def refuse_bounds(a: Side, b: Side) -> None:
+    """An upper bound beside a method with a memory would look like a better method: refuse it."""
+    broken = [side for side in (a, b) if breaks_protocol(side.params)]
+    if len(broken) == 1:
+        (kept,) = (side for side in (a, b) if side is not broken[0])
+        raise UserError(
+            f"{broken[0].name} ({broken[0].params['method']}) keeps every image, which breaks the "
+            f"protocol, and {kept.name} ({kept.params['method']}) keeps a memory; they are not to "
+            "be compared: the report of a run and `dacr paper show main` give the headroom"
+        )
+
+
 def read_side(files: Files) -> Side:
     params, lock = read_params(files), read_lock(files)
     return Side(
         name=files.name,
         params=params,
-        metrics=metrics_of(files),
+        metrics=further_numbers(files) | metrics_of(files),
         images=tuple(filter(None, map(lock.get("evaluate", NEVER_RAN).deps.get, IMAGES))),
         changed=[name for name, _, _ in differing(params, as_made(params, lock, "report"))],
         curves={name: _read_curves(files, *source).get("", []) for name, source in MIXTURE.items()},
@@ -172,6 +194,15 @@ def metrics_of(files: Files) -> dict[str, Any]:
     if not sessions:
         raise UserError(f"{METRICS} of {files.name} has no session")
     return dict(metrics)
+
+
+def further_numbers(files: Files) -> dict[str, Any]:
+    """The field's metrics and the budget; nothing where they are missing or damaged."""
+    found: dict[str, float] = {}
+    for path in FURTHER:
+        with suppress(ValueError, TypeError, AttributeError):
+            found |= plain(json.loads(files.read(path) or b"{}"))
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def _finite(value: Any) -> float:
@@ -236,20 +267,21 @@ def scalar_names(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 def direction(name: str) -> int:
     """1 where a higher value is better, −1 where a lower one is, 0 where neither can be said.
 
-    Forgetting is a change of accuracy, negative where something was forgotten, so higher is better.
+    Forgetting is a change of accuracy, negative where something was forgotten, so higher is better;
+    that of Chaudhry et al. has the other sign.
     The purity of a single component is a baseline and no merit.
     """
     if "single_component" in name:
         return 0
     words = set(name.split("_"))
-    if words & {"error", "loss", "seconds"}:
+    if words & {"error", "loss", "seconds", "chaudhry"}:
         return -1
-    return 1 if words & {"accuracy", "forgetting", "purity"} else 0
+    return 1 if words & {"accuracy", "forgetting", "purity", "transfer"} else 0
 
 
 def over_sessions(name: str) -> bool:
-    """Whether a number depends on which sessions there were, and not on the last model alone."""
-    return bool({"average", "incremental", "forgetting"} & set(name.split("_")))
+    """Whether a number depends on which sessions there were."""
+    return not SESSIONS.isdisjoint(name.split("_"))
 
 
 def change_of(
@@ -262,7 +294,7 @@ def change_of(
     if comparable and a is not None and b is not None:
         # What is shown is judged, so that no row says 0 and 'better'.
         change = round(b - a, decimals(metric))
-        difference = f"{change:+.{decimals(metric)}f}" if change else "0"
+        difference = format_change(metric, change) if change else "0"
         verdict = _verdict(change * wanted) if wanted else ""
     return Change(
         name=name or metric,

@@ -23,6 +23,7 @@ from dacr.experiments.tables import Overrides, Paper, Row, Table, Value
 if TYPE_CHECKING:
     from dacr.experiments.work import Work
 
+LARGEST_NUMBER_OF_SEEDS = 9
 THREADS = "train.threads"
 ALWAYS: Overrides = {THREADS: 1}
 """One thread per experiment: the number of threads changes the last bits of a result, so the number
@@ -183,21 +184,24 @@ def cells(paper: Paper, table: Table, benchmark: str, choice: Choice) -> list[li
 
 
 def parse_seeds(text: str | None, known: Sequence[int]) -> list[int]:
-    """``3``: the first three that are known; ``11,12``: these. None: what the table says."""
+    """``3``: the first three that are known; ``11,12`` or ``11``: these. None: the table's own.
+
+    A number below ten is never a seed of one's own, unless a comma follows: it may be a mistake.
+    """
     if text is None:
         return []
     try:
         numbers = [int(word) for word in text.split(",") if word.strip()]
     except ValueError:
         raise UserError(f"--seeds {text}: give a number of seeds, or seeds with commas") from None
-    if "," in text:
+    if "," in text or numbers[:1] > [LARGEST_NUMBER_OF_SEEDS]:
         if not numbers or not all(0 <= number < 2**32 for number in numbers):
             raise UserError(f"--seeds {text}: seeds are numbers from 0 to 2³² − 1")
         return list(dict.fromkeys(numbers))
     if not numbers or not 1 <= numbers[0] <= len(known):
         raise UserError(
             f"--seeds {text}: conf/ names {len(known)} seeds ({', '.join(map(str, known))}); "
-            f"ask for 1 to {len(known)}, or name your own with commas (--seeds 11,12)"
+            f"ask for 1 to {len(known)}, or name your own: --seeds 11, --seeds 11,12, --seeds 4,"
         )
     return list(known[: numbers[0]])
 
@@ -253,7 +257,7 @@ def estimate(experiment: Experiment, records: Iterable[Record]) -> float | None:
 
 
 @cache
-def _parameters(experiment: Experiment) -> Params:
+def parameters_of(experiment: Experiment) -> Params:
     """All parameters of an experiment, its overrides included."""
     from dacr.runtime.compose import compose
 
@@ -272,7 +276,7 @@ def on_device(planned: Iterable[Task], device: Device, store: Store) -> list[Tas
     for task in planned:
         stem = task.experiment.stem
         if stem not in known:  # all seeds do the same work
-            params = _parameters(task.experiment)
+            params = parameters_of(task.experiment)
             known[stem] = work_of(params, images_of(params.data, records))
         work = known[stem]
         seconds = work.flops / device.rate(work.backbone, work.precision)

@@ -77,6 +77,8 @@ def _reason(
         return "; ".join([f"{embedded}not in the paper", *_other_kinds(benchmark)])
     if not in_paper:
         return "this split is not in the paper"
+    if paper.is_bound(params["method"]):
+        return "a bound, which the paper does not have"
     different = _other_data(benchmark) + other_settings(paper, params, name)
     return "; ".join(different) or None
 

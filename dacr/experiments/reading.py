@@ -97,6 +97,11 @@ class Revision:
                 f"{WORKSPACE!r}"
             ) from None
 
+    @property
+    def commit(self) -> str:
+        """Of git; an experiment is one, too."""
+        return str(self._fs.repo.get_rev())
+
     def read(self, path: str) -> bytes | None:
         try:
             content: bytes = self._fs.read_bytes(path)

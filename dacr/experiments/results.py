@@ -6,16 +6,20 @@ same host with everything of ours that is not the paper's method.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
+from dacr.evaluation.budget import NAMES
+from dacr.evaluation.continual import intransigence, rows_of
 from dacr.experiments.gains import Gain, RankTest, deviation, gain_over, rank_test
 from dacr.experiments.plan import ALWAYS, composed, counts, experiment_of, hydra_texts
 from dacr.experiments.published import other_settings
 from dacr.experiments.records import Record, Store, read_results, results_path, write_results
 from dacr.experiments.tables import Axis, Paper, Row, Size, Table, sized_key
 
+INTRANSIGENCE, MATRIX, JOINT = "intransigence", "accuracy_matrix", "joint"
 Cells = dict[tuple[str, str], list[Record]]
 """(row, split) → its experiments, one per seed"""
 
@@ -35,6 +39,8 @@ class Number:
     paper: float | None
     paper_deviation: float | None
     paper_gain: float | None
+    headroom: Gain | None
+    """Of joint training over the row, on the seeds that both have; of accuracies alone."""
     difference: float | None
     """Ours minus the paper's; None where the paper's number is of another experiment."""
 
@@ -53,6 +59,8 @@ class Results:
     """The experiments that were measured with other code or settings than the committed ones."""
     plain: frozenset[str] = frozenset()
     """The rows that are a method as the benchmark's own configuration has it."""
+    counted: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+    """(row, split) → its budget, counted without its records, which may be older than budgets."""
 
     @cached_property
     def records(self) -> Cells:
@@ -118,7 +126,22 @@ class Results:
     def values(self, row: str, split: str, metric: str) -> dict[int, float]:
         """seed → value"""
         own = self.records.get((row, split), [])
+        if metric == INTRANSIGENCE:
+            return intransigences(own, self.joint(split))
         return {r.seed: r.metrics[metric] for r in own if metric in r.metrics}
+
+    def joint(self, split: str) -> list[Record]:
+        """The experiments that train on everything seen so far, where the table has them."""
+        rows = [key for key, row in self.rows.items() if row.method == JOINT]
+        return [record for key in rows[:1] for record in self.records.get((key, split), [])]
+
+    def budget(self, row: str, split: str) -> dict[str, float]:
+        """What the row's experiments cost, the mean of its seeds; nothing where nobody counted."""
+        own = self.records.get((row, split), [])
+        known = [r.metrics for r in own if NAMES.keys() <= r.metrics.keys()]
+        if not known:
+            return dict(self.counted.get((row, split), {}))
+        return {name: fmean(metrics[name] for metrics in known) for name in NAMES}
 
     def number(self, row: str, split: str, metric: str) -> Number:
         own = list(self.values(row, split, metric).values())
@@ -134,6 +157,7 @@ class Results:
             paper=theirs,
             paper_deviation=self.table.deviation(metric, self.reference or "", split, row),
             paper_gain=self._paper_gain(row, split, metric),
+            headroom=self._headroom(row, split, metric),
             difference=minus(mean, theirs) if self.comparable else None,
         )
 
@@ -145,6 +169,22 @@ class Results:
     def _gain(self, row: str, split: str, metric: str, *hosts: str) -> Gain | None:
         found = {host: self.values(host, split, metric) for host in hosts}
         return gain_over(self.values(row, split, metric), found)
+
+    @cached_property
+    def upper_bound(self) -> str | None:
+        """The key of the row that is joint training and nothing else."""
+        bound = self.paper.upper_bound
+        rows = (key for key, row in self.rows.items() if row.overrides == {"method": bound})
+        return next(rows, None)
+
+    def has_headroom(self, split: str, metric: str) -> bool:
+        return any(self._headroom(row, split, metric) for row in self.rows)
+
+    def _headroom(self, row: str, split: str, metric: str) -> Gain | None:
+        bound = self.upper_bound
+        if bound is None or row == bound or "accuracy" not in metric:
+            return None
+        return self._gain(bound, split, metric, row)
 
     def _paper_gain(self, row: str, split: str, metric: str) -> float | None:
         hosts = self.rows[row].hosts
@@ -185,6 +225,23 @@ class Results:
         (first, *_, last), (before, *_, after) = [*gains], [*gains.values()]
         change = gain_over(after.by_seed, {"": before.by_seed})
         return Trend(first, last, change) if change else None
+
+
+def intransigences(own: Sequence[Record], joint: Sequence[Record]) -> dict[int, float]:
+    """seed → how much worse than joint training sessions are learned, on the seeds of both.
+
+    Records of older versions have no matrix of accuracies, and no value here.
+    """
+    matrices = [
+        {r.seed: rows_of(r.details[MATRIX]) for r in records if MATRIX in r.details}
+        for records in (own, joint)
+    ]
+    ours, theirs = matrices
+    return {
+        seed: intransigence(rows, theirs[seed])
+        for seed, rows in ours.items()
+        if seed in theirs and len(rows) == len(theirs[seed])
+    }
 
 
 @dataclass(frozen=True)
@@ -243,6 +300,23 @@ def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Resu
     return Results(
         paper, table, benchmark, rows, reference, found, frozenset(older), frozenset(plain)
     )
+
+
+def with_counted_budgets(results: Results, store: Store) -> Results:
+    """The same with the budgets of rows whose records have none, counted as a plan counts them."""
+    from dacr.experiments.budget import counted  # needs torch
+    from dacr.experiments.plan import parameters_of
+    from dacr.experiments.work import images_of
+
+    records = list(store.records())
+    found: dict[tuple[str, str], Mapping[str, float]] = {}
+    for split, key, row in results.paper.rows_by_split(results.table, results.benchmark):
+        if results.records.get((key, split)) and not results.budget(key, split):
+            experiment = experiment_of(results.table, row, results.benchmark, split, seed=0)
+            params = parameters_of(experiment)
+            own = counted(params, images_of(params.data, records))
+            found[key, split] = {name: own[name] for name in NAMES}
+    return replace(results, counted=found)
 
 
 def commit_results(results: Results) -> None:

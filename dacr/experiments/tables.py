@@ -198,6 +198,8 @@ class MethodName(Section):
     """The method that it is the paper's "host w/ ours" of."""
     fair: str | None = None
     """The published host that it is, with everything of ours that is not the paper's method."""
+    bound: Literal["lower", "upper"] | None = None
+    """What it bounds: the upper one breaks the protocol."""
 
 
 class Needs(Section):
@@ -260,6 +262,14 @@ class Paper(Section):
 
     def is_fair(self, method: str) -> bool:
         return method in self.methods and self.methods[method].fair is not None
+
+    def is_bound(self, method: str) -> bool:
+        return method in self.methods and self.methods[method].bound is not None
+
+    @property
+    def upper_bound(self) -> str | None:
+        """The method that all others have their headroom to."""
+        return next((name for name, own in self.methods.items() if own.bound == "upper"), None)
 
     @cached_property
     def method_rows(self) -> dict[str, Row]:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from dacr.config import Params, explain
 from dacr.errors import UserError, naming
 from dacr.experiments.hashes import file_md5, md5
+from dacr.experiments.publishing import is_published, open_published
 from dacr.experiments.reading import (
     NEVER_RAN,
     PARAMS,
@@ -44,6 +45,8 @@ def open_run(name: str, scratch: Path, with_images: bool) -> TrainedRun:
 
     Without ``with_images`` only the names of the benchmark's classes are needed of it.
     """
+    if is_published(name):
+        return open_published(name, scratch)
     folder = _folder(name) if name not in ("", WORKSPACE) else None
     if folder:
         root, key = folder.parent.parent, folder.name

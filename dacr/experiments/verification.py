@@ -264,19 +264,31 @@ def damaged_objects(artifacts: Artifacts, stage: str, path: str, md5: str) -> tu
 
 
 def check_metrics(report: Report) -> None:
-    """Metrics and plots made again from the predictions, byte for byte."""
+    """Metrics, measures, budget and plots made again from the results, byte for byte."""
     from dacr.evaluation.evaluate import evaluate
+    from dacr.evaluation.measures import measure
+    from dacr.experiments.budget import budget
 
     with TemporaryDirectory() as name:
         folder = Path(name)
         evaluate(folder)
+        measure(folder)
+        budget(folder)
         again = {p.relative_to(folder): p for p in sorted(folder.rglob("*")) if p.is_file()}
         faults = [
-            f"reports/{path} does not follow from the predictions; run `dvc repro -f evaluate`"
+            f"reports/{path} does not follow from the {_origin(path)}"
             for path, file in again.items()
             if Workspace(Path("reports")).read(str(path)) != file.read_bytes()
         ]
-    report.add("metrics", faults, f"{len(again)} files follow from the predictions")
+    report.add("metrics", faults, f"{len(again)} files follow from the predictions and the state")
+
+
+def _origin(path: Path) -> str:
+    """What a file of ``reports/`` is made from, and how it is made again."""
+    if path.name == "budget.json":
+        return "state and the parameters; run `dvc repro -f budget`"
+    stage = "measure" if path.parts[0].startswith("measures") else "evaluate"
+    return f"predictions; run `dvc repro -f {stage}`"
 
 
 # The committed reference -------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from dacr.config import Data, Params, load_params
 from dacr.data.augmentation import make_augmentation
 from dacr.data.benchmark import SUMMARY, open_summary
 from dacr.data.restriction import limit_of
-from dacr.data.splits import Pair, make_schedule
+from dacr.data.shares import images_by_session
+from dacr.data.splits import make_schedule
+from dacr.data.streams import Pair
 from dacr.errors import UserError
 from dacr.experiments.records import Record
 from dacr.experiments.tables import CONF, read_yaml
@@ -112,7 +114,9 @@ def _published(data: Data) -> Images | None:
     """By `counts` in conf/sources.yaml and `data.paper`, less what the parameters leave out."""
     sources = read_yaml(CONF / "sources.yaml")["sources"]
     counts = [
-        own["counts"] for name in data.sources if (own := sources.get(name, {})).get("counts")
+        own
+        for name in data.sources
+        if (own := _sampled(data, name) or sources.get(name, {}).get("counts"))
     ]
     if len(counts) < len(data.sources):
         return None
@@ -122,6 +126,13 @@ def _published(data: Data) -> Images | None:
     tested = paper.get("test", sum(test) * total / sum(train))
     found = Images(_spread(train, total, data), _spread(test, tested, data))
     return _restricted(found, data)
+
+
+def _sampled(data: Data, source: str) -> dict[str, int] | None:
+    """What a fixed sample of the published files has (dacr/data/sources/sampled.py)."""
+    sample = data.read_options.get(source, {}).get("sample")
+    pairs = data.classes * len(data.domains) // len(data.sources)
+    return {part: sample[part] * pairs for part in PARTS} if sample else None
 
 
 def _spread(sources: list[float], total: float, data: Data) -> dict[Pair, int]:
@@ -158,14 +169,14 @@ def scales(params: Params, images: Images) -> Iterator[Scale]:
     options = parts_of(params.method).options(params)
     augmented = make_augmentation(params.augmentation).random
     memory: Counter[int] = Counter()
-    test = 0
+    seen: set[Pair] = set()
+    brought = images_by_session(schedule, images.train)
     for index in range(1, len(params.schedule.sessions) + 1):
-        brought = schedule[schedule["session"] == index]
-        pairs = list(zip(brought["class"].tolist(), brought["domain"].tolist(), strict=True))
         support = memory.copy()
-        for pair in pairs:
-            support[pair[0]] += images.train[pair]
-        test += sum(images.test[pair] for pair in pairs)
+        for pair, number in brought[index].items():
+            support[pair[0]] += number
+            seen.add(pair)
+        test = sum(images.test[pair] for pair in seen)
         held = [number for number in support.values() if number]
         yield Scale(
             index=index,

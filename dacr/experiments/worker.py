@@ -254,11 +254,14 @@ def collect(
     from dacr.config import load_params
     from dacr.data.session_table import read_schedule
     from dacr.evaluation import files
+    from dacr.evaluation.budget import plain, read_budget
+    from dacr.evaluation.measures import read_measures
     from dacr.evaluation.plots import read_tables
     from dacr.runtime.provenance import machine
 
     params = load_params(clone / "params.yaml")
     metrics = files.read_metrics(clone / "reports/metrics.json")
+    measures, budget = read_measures(clone / "reports"), read_budget(clone / "reports")
     schedule = read_schedule(clone / "data/split/schedule.csv")
     benchmark = files.read_benchmark(clone / "data/benchmark")
     tables = read_tables(clone / "reports/plots")
@@ -296,9 +299,10 @@ def collect(
             "validation": params.data.validation,
             "sessions": len(params.schedule.sessions),
         },
-        metrics={k: float(v) for k, v in metrics.items() if isinstance(v, int | float)},
+        metrics=plain(measures) | plain(budget) | plain(metrics),
         details={
             "accuracy_by_session": metrics["accuracy_by_session"],
+            "accuracy_matrix": measures["accuracy_matrix"],
             "purity_by_session": metrics["purity_by_session"],
             "components_by_session": tables["components_by_session"].to_dict("list"),
             "accuracy_by_arrival": by_arrival(metrics, schedule, benchmark["classes"]),
@@ -312,10 +316,12 @@ def by_arrival(
 ) -> dict[str, list[float]]:
     """Final accuracy of each class's domains, in the order in which the class met them.
 
-    A pair without test images has none.
+    A pair without test images has none; one that comes back counts where it came first.
     """
+    from dacr.data.shares import first_appearances
+
     accuracy = {(p["class"], p["domain"]): p["accuracy"] for p in metrics["accuracy_by_pair"]}
-    ordered = schedule.sort_values(["class", "session", "domain"])
+    ordered: Any = first_appearances(schedule).sort_values(["class", "session", "domain"])
     return {
         classes[c]: [accuracy[c, d] for d in own["domain"] if (c, d) in accuracy]
         for c, own in ordered.groupby("class")

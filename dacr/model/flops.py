@@ -31,6 +31,13 @@ def training_flops(backbone: str, size: int, images: int, extractors: int) -> in
 
 
 @cache
+def parameter_count(backbone: str) -> int:
+    """Of the weights of one network, without batch statistics."""
+    network = build_backbone(backbone, False, torch.Generator())
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+@cache
 def weight_bytes(backbone: str) -> int:
     """Of the weights and batch statistics of one network."""
     tensors = build_backbone(backbone, False, torch.Generator()).state_dict().values()

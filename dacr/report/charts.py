@@ -335,10 +335,15 @@ def bars_by_session(
 
 
 def bar_chart(
-    bars: Sequence[Bar], caption: str, digits: int, values_are: str = "measured"
+    bars: Sequence[Bar],
+    caption: str,
+    digits: int,
+    values_are: str = "measured",
+    bound: float | None = None,
 ) -> Figure:
     """Horizontal bars from zero; values below zero grow to the left. The values stand in columns
-    at the right, so that none is read as that of a mark that happens to be near."""
+    at the right, so that none is read as that of a mark that happens to be near. A dotted line
+    shows how far the bars could reach, the ``bound``."""
     labels = [textwrap.wrap(bar.name, WRAP, max_lines=2, placeholder=" …") for bar in bars]
     step, head = 26.0 if max(map(len, labels)) == 1 else 34.0, 18.0
     columns = [values_are] + ["◇ paper"] * any(bar.paper is not None for bar in bars)
@@ -376,6 +381,8 @@ def bar_chart(
         if bar.paper is not None:
             diamond = f"M{x(bar.paper):.1f} {middle - 6:.1f}l6 6l-6 6l-6 -6z"
             body.append(_path("diamond", None, diamond, f"{bar.name}, the paper: {bar.paper:.2f}"))
+    if bound is not None:
+        body.append(element("line", class_="divider", x1=x(bound), x2=x(bound), y1=head, y2=height))
     return Figure(caption, drawing(caption, body, height + 26.0))
 
 

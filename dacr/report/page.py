@@ -18,10 +18,18 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from dacr.experiments.bounds import BREAKS, Bound, breaks_protocol
 from dacr.experiments.published import PaperNumbers
 from dacr.experiments.reading import flatten
 from dacr.report import sections
 from dacr.report.html import TEMPLATES, Figure, PageSection, Sheet, render_page
+from dacr.report.measures import (
+    budget_figures,
+    calibration_figure,
+    transfer_figures,
+    with_price,
+)
+from dacr.report.stream import stream_figure
 
 LEARN = "provenance-learn.json"  # a session learns before it consolidates
 CHOICES = ("augmentation", "model", "train", "loss", "mixture", "reduction", "memory", "options")
@@ -38,6 +46,9 @@ class Run:
     tables: dict[str, pd.DataFrame]
     paper: PaperNumbers
     contact_sheet: bytes
+    measures: dict[str, Any]
+    measure_tables: dict[str, pd.DataFrame]
+    budget: dict[str, Any]
 
 
 def render(run: Run) -> str:
@@ -52,6 +63,11 @@ def render(run: Run) -> str:
             sections.domain_accuracies(tables["domain_accuracy"], metrics, domains),
         ],
         ("paper", "Beside the paper"): [*sections.beside_the_paper(run.paper, metrics)],
+        ("transfer", "Transfer and forgetting"): [
+            *transfer_figures(run.measures, run.measure_tables),
+            calibration_figure(run.measures, run.measure_tables["reliability"]),
+        ],
+        ("budget", "Budget"): [*budget_figures(run.budget, run.measures)],
         ("domains", "Classes and domains"): [
             sections.arrival_figure(run.schedule, benchmark),
             sections.pair_accuracies(metrics, benchmark),
@@ -63,12 +79,14 @@ def render(run: Run) -> str:
         ],
         ("confusion", "Confusion"): [*sections.confusion_figures(tables["confusion"], classes)],
     }
+    brought = stream_figure(run.schedule, classes, domains)
     features = sections.embedding_figures(tables["embedding"], benchmark)
     data = sections.contact_sheet_figure(run.contact_sheet, benchmark)
     return render_page(
         "run.html.j2",
         [
             *(PageSection(*names, figures) for names, figures in shown.items()),
+            PageSection("split", "What each session brings", [brought], css="single"),
             PageSection("embedding", "Features in the plane", features, sections.TSNE, "three"),
             PageSection("data", "Data", [data], css="single"),
         ],
@@ -79,7 +97,11 @@ def render(run: Run) -> str:
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         summary=sections.in_words(metrics, benchmark),
-        cards=sections.headline_cards(metrics, benchmark, run.paper, bool(mixture)),
+        breaks_protocol=breaks_protocol(run.params),
+        headroom_curve=json.dumps(metrics["accuracy_by_session"]),
+        cards=with_price(
+            sections.headline_cards(metrics, benchmark, run.paper, bool(mixture)), run.budget
+        ),
         settings=settings(run, bool(mixture)),
         variant="reduction.delta=0.75" if mixture else "memory.strategy=herding",
         all_params=Sheet(
@@ -93,7 +115,7 @@ def render(run: Run) -> str:
 def settings(run: Run, mixture: bool) -> list[tuple[str, str | Markup]]:
     """The facts and parameters that a reader asks for first, in words."""
     params, benchmark = run.params, run.benchmark
-    train, kept, loss = params["train"], params["memory"], params["loss"]
+    train, loss = params["train"], params["loss"]
     counts, size = benchmark["counts"], benchmark["image_size"]
     sessions = len(run.metrics["accuracy_by_session"])
     scale = f"{len(benchmark['classes'])} classes × {len(benchmark['domains'])} domains"
@@ -111,7 +133,7 @@ def settings(run: Run, mixture: bool) -> list[tuple[str, str | Markup]]:
         ("Network", params["model"]["backbone"]),
         ("Training", f"{train['epochs']} epochs per session, lr {train['lr']}"),
         ("Batch", f"{train['batch_size']} images"),
-        ("Memory", f"{kept['size']} exemplars, {kept['strategy']}"),
+        ("Memory", memory_words(params)),
     ]
     if mixture:
         mix, reduction = params["mixture"], params["reduction"]
@@ -122,6 +144,13 @@ def settings(run: Run, mixture: bool) -> list[tuple[str, str | Markup]]:
             ("Loss", f"λ = {loss['lambda']}, β = {loss['beta']}, η = {loss['eta']}"),
         ]
     return [*told, ("Seed", str(params["seed"]))]
+
+
+def memory_words(params: dict[str, Any]) -> str:
+    kept = params["memory"]
+    if breaks_protocol(params):
+        return f"every image of every session: {BREAKS}"
+    return f"{kept['size']} exemplars, {kept['strategy']}" if kept["size"] else "none"
 
 
 def shares(origin: dict[str, Any]) -> str:
@@ -184,7 +213,15 @@ def _is_about(about: Any, folder: Path) -> bool:
         return False
 
 
-def write_provenance(path: Path, records: list[dict[str, Any]]) -> None:
-    """The script that the page loads; always written, since a missing one is a browser's error."""
-    content = json.dumps(records, ensure_ascii=True, sort_keys=True, indent=1)
-    path.write_text(f"window.DACR_PROVENANCE = {content};\n", encoding="utf-8")
+def write_provenance(path: Path, records: list[dict[str, Any]], bound: Bound | None = None) -> None:
+    """The script that the page loads; always written, since a missing one is a browser's error.
+
+    It holds what does not follow from the run alone: times and machine, and the upper bound that
+    other experiments measured.
+    """
+    notes: dict[str, Any] = {"PROVENANCE": records} | ({"BOUND": bound.facts} if bound else {})
+    lines = [
+        f"window.DACR_{name} = {json.dumps(own, ensure_ascii=True, sort_keys=True, indent=1)};\n"
+        for name, own in notes.items()
+    ]
+    path.write_text("".join(lines), encoding="utf-8")

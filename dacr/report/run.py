@@ -8,9 +8,12 @@ from tempfile import TemporaryDirectory
 from dacr.config import Params
 from dacr.data.benchmark import Benchmark
 from dacr.data.contact_sheet import contact_sheet
-from dacr.data.session_table import read_schedule
+from dacr.data.shares import read_with_shares
 from dacr.evaluation import files
+from dacr.evaluation.budget import read_budget
+from dacr.evaluation.measures import read_measure_tables, read_measures
 from dacr.evaluation.plots import read_tables
+from dacr.experiments.bounds import bound_of, known_records
 from dacr.experiments.published import compare
 from dacr.experiments.tables import load_paper
 from dacr.report.page import Run, read_provenance, render, write_provenance
@@ -22,18 +25,22 @@ def report(params: Params, reports: Path) -> None:
     """Write ``index.html`` and ``provenance.js`` to the folder ``reports``."""
     # The place of a mirror on this machine is no part of the result.
     shown = params.model_dump(mode="json", by_alias=True, exclude={"fetch"})
-    benchmark = files.read_benchmark(BENCHMARK)
+    benchmark, paper = files.read_benchmark(BENCHMARK), load_paper()
     run = Run(
         params=shown,
         benchmark=benchmark,
-        schedule=read_schedule(SCHEDULE),
+        schedule=read_with_shares(SCHEDULE),
         metrics=files.read_metrics(reports / "metrics.json"),
         tables=read_tables(reports / "plots"),
-        paper=compare(load_paper(), shown, benchmark),
+        paper=compare(paper, shown, benchmark),
         contact_sheet=picture_of(BENCHMARK),
+        measures=read_measures(reports),
+        measure_tables=read_measure_tables(reports),
+        budget=read_budget(reports),
     )
     (reports / "index.html").write_text(render(run), encoding="utf-8")
-    write_provenance(reports / "provenance.js", read_provenance(Path("runs")))
+    bound = bound_of(paper, shown, known_records())
+    write_provenance(reports / "provenance.js", read_provenance(Path("runs")), bound)
 
 
 def picture_of(benchmark: Path) -> bytes:

@@ -15,6 +15,7 @@ import pandas as pd
 from markupsafe import Markup
 from PIL import Image
 
+from dacr.data.shares import first_appearances
 from dacr.evaluation.formats import UNITS, decimals, format_metric
 from dacr.experiments.published import PaperNumbers
 from dacr.report.charts import (
@@ -190,18 +191,22 @@ def pair_accuracies(metrics: Json, benchmark: Json) -> Figure:
 
 
 def arrival_figure(schedule: pd.DataFrame, benchmark: Json) -> Figure:
+    """The first session of each pair; some splits bring pairs again."""
     classes, domains, last = benchmark["classes"], benchmark["domains"], schedule["session"].max()
-    rows = schedule.itertuples(index=False)
-    new = {(classes[c], domains[d]) for _, c, d, new_class in rows if new_class}
+    first = first_appearances(schedule)
+    rows = first[["class", "domain", "new_class"]].itertuples(index=False)
+    new = {(classes[c], domains[d]) for c, d, new_class in rows if new_class}
+    again = "first " * (len(first) < len(schedule))
 
     def field(c: str, d: str, t: float) -> tuple[str, float, str]:
-        title = f"session {t:.0f} brings {c} in {d}{', a new class' * ((c, d) in new)}"
+        brings = f"session {t:.0f} {again}brings {c} in {d}"
+        title = f"{brings}{', a new class' * ((c, d) in new)}"
         return f"{t:.0f}", 0.7 * t / last, title
 
     sheet = heat_map(
-        "The session that brings each pair",
+        f"The session that {again}brings each pair",
         "class",
-        _by_pair(schedule, "session", benchmark),
+        _by_pair(first, "session", benchmark),
         field,
         new,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from dacr.evaluation.formats import NOTHING, decimals
+from dacr.evaluation.formats import NOTHING, decimals, scaled
 from dacr.experiments.gains import Gain
 from dacr.experiments.records import Record
 from dacr.experiments.results import Results
@@ -24,7 +24,7 @@ from dacr.report.html import Field, Figure, Sheet, percent_map
 # A host and its 'w/ ours' have colours that are near each other: UCIR's are blues, GeoDL's greens,
 # DER's pink, orange, red. Hosts have odd colours, which lines draw dashed; fair hosts are dotted.
 METHOD_COLOURS = {
-    "replay": 5, "icarl": 4, "eeil": 3, "meta_dr": 10,
+    "finetune": 1, "joint": 6, "replay": 5, "icarl": 4, "eeil": 3, "meta_dr": 10,
     "ucir": 9, "ucir_fair": 12, "ucir_dacr": 0, "geodl": 7, "geodl_fair": 13, "geodl_dacr": 2,
     "der": 11, "der_fair": 14, "der_dacr": 8,
 }  # fmt: skip
@@ -73,12 +73,15 @@ def metric_sheet(
 ) -> Sheet:
     """A metric of every row on a split; ``seeds_of`` gives the text about a row's experiments."""
     digits, gains = decimals(metric), results.has_gains
+    bounded = results.has_headroom(split, metric)
     rows: list[list[str | Field]] = []
     for key, row in results.rows.items():
         own = results.number(key, split, metric)
         told: dict[str, str | Field] = {"": row.label}
         told["measured"] = with_deviation(own.mean, own.deviation, digits)
         told["seeds"] = seeds_of(results.records[key, split]) if own.seeds else NOTHING
+        if bounded:
+            told["headroom"] = signed_gain(own.headroom, digits)
         if gains:
             told["gain"] = signed_gain(own.gain, digits)
             told["95 % interval"] = interval(own.gain, digits)
@@ -92,8 +95,25 @@ def metric_sheet(
             told["paper's gain"] = signed(own.paper_gain, digits)
         if results.comparable:
             told["difference"] = signed(own.difference, digits)
+        if "accuracy" in metric and has_budgets(results):
+            told |= budget_cells(results.budget(key, split))
         rows.append([*told.values()])
     return Sheet(f"{split.upper()}, {words(metric)}", [*told], rows)
+
+
+def has_budgets(results: Results) -> bool:
+    """Whether some row was counted; records of older versions were not."""
+    return any(results.budget(key, split) for key, split in results.records)
+
+
+def budget_cells(budget: Mapping[str, float]) -> dict[str, str]:
+    """What an accuracy cost, in the columns beside it."""
+    return {
+        "parameters": scaled(budget.get("parameters")),
+        "exemplars": scaled(budget.get("exemplar_bytes"), "B"),
+        "trained on": scaled(budget.get("images_trained")),
+        "training": scaled(budget.get("training_flops"), "FLOP"),
+    }
 
 
 def detail_sheets(results: Results, split: str, detail: str) -> list[Sheet]:
@@ -196,7 +216,11 @@ def bars(
         caption += " The whiskers are one standard deviation over the seeds."
     if any(row.paper is not None for row in rows):
         caption += f" The diamonds are the paper's, of {results.reference_name}."
-    return bar_chart(rows, caption, decimals(metric))
+    joint = results.upper_bound if results.has_headroom(split, metric) else None
+    bound = results.number(joint, split, metric).mean if joint else None
+    if bound is not None:
+        caption += " The dotted line is joint training: the space up to it is the headroom."
+    return bar_chart(rows, caption, decimals(metric), bound=bound)
 
 
 def over_values(results: Results, split: str, metric: str) -> list[Figure]:

@@ -32,7 +32,19 @@ def facts(results: Results) -> list[str]:
     """What ran, and where; what the settings are that differ from the paper's, if any do."""
     other = results.other_settings
     said = [f"Settings that are not the paper's: {'; '.join(other)}."] if other else []
-    return [scale(results), where(results), *said]
+    return [scale(results), where(results), *said, *about_headroom(results)]
+
+
+def about_headroom(results: Results) -> list[str]:
+    """What the column headroom is, where a table has one."""
+    table = results.table
+    if not any(results.has_headroom(split, own) for split in table.splits for own in table.metrics):
+        return []
+    return [
+        "Headroom: joint training minus the row. Joint training keeps every image, which breaks "
+        "the protocol: it is one network's bound, and no method to compare with. It may be below a "
+        "method that has more networks."
+    ]
 
 
 def scale(results: Results) -> str:
@@ -42,13 +54,15 @@ def scale(results: Results) -> str:
     parts = "" if parts == "all training images" else f"{parts}; "
     setting = {
         key: _every(record.setting[key] for record in records)
-        for key in ("backbone", "epochs", "batch_size", "memory", "threads")
+        for key in ("backbone", "epochs", "batch_size", "threads")
     }
+    kept = (r.setting["memory"] for r in records if not results.paper.is_bound(r.method))
+    memory = _every(kept) or "as bounds have it"
     benchmarks = ", ".join(dict.fromkeys(record.benchmark for record in records))
     return (
         f"Run: {counted(len(records), 'experiment')} on {benchmarks}: {images}; {parts}"
         f"{setting['backbone']}, {setting['epochs']} epochs per session, batch "
-        f"{setting['batch_size']}, memory {setting['memory']}; "
+        f"{setting['batch_size']}, memory {memory}; "
         f"{setting['threads']} thread{'s' * (setting['threads'] != '1')} per experiment."
     )
 

@@ -40,19 +40,21 @@ STAGES = (
     "learn",
     "consolidate",
     "evaluate",
+    "measure",
+    "budget",
     "report",
 )
 PACKAGES = ("dacr", "stages")
 ROOT = Path(__file__).parents[2]
 """The folder of the packages that are running."""
 
-METHOD_STAGES = ("start", "learn", "consolidate")
-"""The stages that run the method of ``params.yaml``."""
+METHOD_STAGES = ("start", "learn", "consolidate", "budget")
+"""The stages that run the method of ``params.yaml``, or count what it does."""
 SOURCE_STAGES = ("fetch", "build")
 """The stages that run sources of images."""
 
 AFTER_TRAINING = frozenset({"consolidate", "exemplars", "memory_components", "remember"})
-HOOKS_NOT_CALLED = {"start": AFTER_TRAINING, "learn": AFTER_TRAINING}
+HOOKS_NOT_CALLED = dict.fromkeys(("start", "learn", "budget"), AFTER_TRAINING)
 """Functions that a stage never calls: what is imported inside them is not followed.
 
 So an edit of the mixture reduction, which only ``consolidate`` runs, trains no session again.
@@ -60,11 +62,13 @@ So an edit of the mixture reduction, which only ``consolidate`` runs, trains no 
 
 PLUMBING = frozenset(
     {
+        "dacr",  # what `import dacr` offers to users of the library
         "dacr.config",  # reads parameters, whose values DVC compares itself
         "dacr.errors",  # messages
         "dacr.model.flops",  # a note beside the outs
         "dacr.runtime.code",  # this module
         "dacr.runtime.git",  # facts for notes
+        "dacr.runtime.live",  # what others see while a stage runs
         "dacr.runtime.progress",  # what is shown while a stage runs
         "dacr.runtime.provenance",  # notes beside the outs
         "dacr.runtime.stage",  # how a stage ends
@@ -96,10 +100,14 @@ def describe(
     return {"identity": _digest(hashes), "modules": hashes}
 
 
+DERIVED = ("measure", "budget", "report")
+"""The stages that only derive from the results of others: they are made again in seconds."""
+
+
 def experiment_identity(method: str, sources: Iterable[str], root: Traversable = ROOT) -> str:
-    """One hash of all code that can change the metrics of an experiment: all stages but report."""
+    """One hash of all code that can change what an experiment trains, predicts and scores."""
     names = tuple(sources)
-    stages = [stage for stage in STAGES if stage != "report"]
+    stages = [stage for stage in STAGES if stage not in DERIVED]
     files = {file for stage in stages for file in modules_of(stage, method, names, root)}
     return _digest(_hashes(files, root))
 
@@ -162,7 +170,9 @@ def essence_hash(text: str) -> str:
 
 
 def _hashes(files: Iterable[str], root: Traversable) -> dict[str, str]:
-    return {file: essence_hash(_text(root, file)) for file in sorted(files)}
+    """The package itself counts as the empty module that it is for a stage."""
+    hashes = {file: essence_hash(_text(root, file)) for file in sorted(files)}
+    return {"dacr/__init__.py": essence_hash("")} | hashes
 
 
 def _digest(files: dict[str, str]) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from dacr.runtime.live import live
+
 TASK = TaskID(0)  # a moving line has one
 SILENT = 5.0  # seconds between two plain lines
 
@@ -66,6 +68,7 @@ class TrainingProgress(_Counted):
 
     def __init__(self, session: int, sessions: int) -> None:
         super().__init__(f"session {session}/{sessions}", 0)
+        self._live = live(session, sessions)
 
     def _told(self) -> str:
         return f"{self.rate:.0f} images/s"
@@ -83,11 +86,18 @@ class TrainingProgress(_Counted):
     def epoch(self, phase: str, epoch: int, epochs: int, losses: Mapping[str, float]) -> None:
         terms = "  ".join(f"{name} {value:.3f}" for name, value in losses.items())
         line = f"{self._name}  {phase} epoch {epoch}/{epochs}  {terms}"
+        if self._live:
+            self._live.epoch(phase, epoch, epochs, losses, self.rate)
         if self._bar:
             self._bar.update(TASK, description=line)
         else:
             left = ((self._total or 0) - self.done) / max(self.rate, 1e-9)
             print(f"{line}  {self._told()}  {left:.0f} s left", flush=True)
+
+    def close(self) -> None:
+        super().close()
+        if self._live:
+            self._live.close()
 
 
 class AmountProgress(_Counted):

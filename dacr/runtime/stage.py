@@ -30,7 +30,7 @@ _ADVICE = {
 OUT_OF_MEMORY = "out of memory; lower train.batch_size (-S train.batch_size=…)"
 
 
-def _explain(error: BaseException) -> str | None:
+def explain(error: BaseException) -> str | None:
     """One line for an error that a user can correct, None for a defect of the project."""
     match error:
         case UserError():
@@ -41,7 +41,10 @@ def _explain(error: BaseException) -> str | None:
             subject = f"{error.filename}: " if error.filename else ""
             return f"{subject}{_ADVICE[error.errno]}"
         case ModuleNotFoundError():
-            return f"{error.msg}; activate the environment: `make setup`, `. .venv/bin/activate`"
+            return (
+                f"{error.msg}; activate the environment of the project (`make setup`, "
+                "`. .venv/bin/activate`), or `pip install 'dacr[pipeline]'`"
+            )
         case MemoryError():
             return OUT_OF_MEMORY
     return _explain_foreign(type(error).__name__, str(error))
@@ -91,7 +94,7 @@ def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
         if stage:
             check_code(stage)
     except BaseException as error:
-        line = _explain(error)
+        line = explain(error)
         if line is None or os.environ.get("DACR_DEBUG"):
             raise
         print(f"dacr: {line}", file=sys.stderr)

@@ -36,6 +36,8 @@ class TrainedRun:
     params: Params
     note: str | None
     """What the user should know about where the parameters come from."""
+    exemplars: bool = True
+    """Whether the images of its memory can be had; a published model comes without them."""
 
 
 def other_benchmark(folder: Path, run: str) -> UserError:
@@ -86,7 +88,7 @@ class Predictor:
         if max(self.seen) >= len(self.classes):
             self._refuse_benchmark()
         self.kept = Counter(zip(start.memory["label"], start.memory["component"], strict=True))
-        self.k = min(exemplars, len(start.memory))
+        self.k = min(exemplars, len(start.memory)) if run.exemplars else 0
         self.memory_ids, self.memory_labels = start.exemplars()
         self.memory_domains: list[str] = []
         self.memory_images = self._memory_images() if self.k else np.empty(0, np.uint8)

@@ -46,7 +46,6 @@ TINY = (
     "train.threads=1",
     "train.portable=false",
     "mixture.components=3",
-    "memory.size=24",
     "facts.second_stage_epochs=2",
     "facts.fine_tune_epochs=2",
 )

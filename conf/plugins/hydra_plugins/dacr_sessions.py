@@ -1,8 +1,9 @@
 """What Hydra needs beyond YAML to compose an experiment.
 
 ``${sessions:…}`` makes the chain of sessions that ``dvc.yaml`` iterates over, from a number of
-sessions or from a list with one entry per session. Methods that are a single Python file, without a
-configuration of their own, become choices of the group ``method``.
+sessions or from a list with one entry per session; ``${product:…,…}`` multiplies two of these.
+Methods that are a single Python file, without a configuration of their own, become choices of the
+group ``method``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,14 +31,21 @@ def last(sessions: int | Sequence[object]) -> str:
     return f"{_count(sessions):02d}"
 
 
+def product(left: int | Sequence[object], right: int | Sequence[object]) -> int:
+    return _count(left) * _count(right)
+
+
 def offer_single_file_methods() -> None:
     """A file ``dacr/methods/mine.py`` alone is enough for ``-S method=mine``."""
     for file in (ROOT / "dacr" / "methods").glob("[a-z]*.py"):
         if not (ROOT / "conf/method" / f"{file.stem}.yaml").exists():
+            from hydra.core.config_store import ConfigStore  # the library has no Hydra
+
             node = {"method": file.stem}
             ConfigStore.instance().store(file.stem, node, group="method", package="_global_")
 
 
 OmegaConf.register_new_resolver("sessions", chain, replace=True)
 OmegaConf.register_new_resolver("last_session", last, replace=True)
+OmegaConf.register_new_resolver("product", product, replace=True)
 offer_single_file_methods()

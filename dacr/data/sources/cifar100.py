@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from dacr.data.archives import read_npz, read_plain_pickle, read_tar_gz
 from dacr.data.mirror_samples import check_cifar
 from dacr.data.sources.base import PARTS, Part, Sample
-from dacr.data.sources.options import Options, parse_options
-from dacr.data.sources.upstream import Published, Upstream
+from dacr.data.sources.options import parse_options
+from dacr.data.sources.sampled import Sampled, SampleOptions
+from dacr.data.sources.upstream import Published
 from dacr.errors import UserError
 
 ARCHIVE = "cifar-100-python.tar.gz"
@@ -27,8 +28,8 @@ NAMES = ("cifar100",)
 MEMBERS = {name: f"cifar-100-python/{name}" for name in ("meta", "train", "test")}
 
 
-class CifarOptions(Options):
-    """Which labels are the classes."""
+class CifarOptions(SampleOptions):
+    """Which labels are the classes, and how many images of each subclass are read."""
 
     labels: Literal["coarse", "fine"] = "coarse"
 
@@ -88,13 +89,13 @@ def _load_sample(path: Path) -> Cifar:
     return Cifar(parts, arrays["fine_names"].tolist(), arrays["coarse_names"].tolist())
 
 
-class Cifar100(Upstream):
+class Cifar100(Sampled):
     name = "cifar100"
 
     def __init__(
         self, published: Published | None = None, options: CifarOptions | None = None
     ) -> None:
-        super().__init__(published)
+        super().__init__(published, options)
         self._fine = (options or CifarOptions()).labels == "fine"
 
     def check_sample(self, path: Path) -> None:
@@ -115,7 +116,7 @@ class Cifar100(Upstream):
         cifar = self.load(folder)
         return cifar.fine_names if self._fine else cifar.coarse_names
 
-    def read(self, folder: Path) -> Iterator[Sample]:
+    def read_all(self, folder: Path) -> Iterator[Sample]:
         cifar = self.load(folder)
         ranks = cifar.subclass_ranks()
         for part, images in cifar.parts.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from numpy.typing import NDArray
 
 from dacr.data.archives import read_gzip
 from dacr.data.sources.base import Part
-from dacr.data.sources.upstream import UpstreamDigits
+from dacr.data.sources.digits import UpstreamDigits
+from dacr.data.sources.options import parse_options
+from dacr.data.sources.sampled import SampleOptions
 from dacr.errors import UserError
 
+NAMES = ("mnist",)
 _PREFIX = {"train": "train", "test": "t10k"}
 _UNSIGNED_BYTES = 0x08
 
@@ -32,13 +36,18 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return values.reshape(shape)
 
 
+def read_labels(folder: Path, part: Part) -> NDArray[np.uint8]:
+    """MNIST's labels, which are MNIST-M's too."""
+    return read_idx(folder / f"{_PREFIX[part]}-labels-idx1-ubyte.gz")
+
+
 class Mnist(UpstreamDigits):
     name = "mnist"
 
     def published_arrays(self, folder: Path, part: Part) -> tuple[NDArray[Any], NDArray[Any]]:
-        prefix = folder / _PREFIX[part]
-        images = read_idx(prefix.with_name(f"{prefix.name}-images-idx3-ubyte.gz"))
-        return images, read_idx(prefix.with_name(f"{prefix.name}-labels-idx1-ubyte.gz"))
+        images = read_idx(folder / f"{_PREFIX[part]}-images-idx3-ubyte.gz")
+        return images, read_labels(folder, part)
 
 
-SOURCE = Mnist()
+def make_source(name: str, options: Mapping[str, Any]) -> Mnist:
+    return Mnist(options=parse_options(SampleOptions, name, options))

@@ -43,7 +43,12 @@ def held_out(pairs: Mapping[str, Hashable], fraction: float) -> set[str]:
     return {identity for ids in members.values() for identity in _smallest(ids, fraction)}
 
 
+def by_hash(ids: Iterable[str]) -> list[str]:
+    """In the order of their SHA-256: as good as random, and the same everywhere."""
+    return sorted(ids, key=lambda identity: hashlib.sha256(identity.encode()).digest())
+
+
 def _smallest(ids: Iterable[str], fraction: float) -> list[str]:
-    ordered = sorted(ids, key=lambda identity: hashlib.sha256(identity.encode()).digest())
+    ordered = by_hash(ids)
     count = min(max(round(fraction * len(ordered)), 1), len(ordered) - 1)
     return ordered[:count]

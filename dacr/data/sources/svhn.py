@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,8 +11,12 @@ from numpy.typing import NDArray
 
 from dacr.data.archives import refuse_large_matlab
 from dacr.data.sources.base import Part
-from dacr.data.sources.upstream import UpstreamDigits
+from dacr.data.sources.digits import UpstreamDigits
+from dacr.data.sources.options import parse_options
+from dacr.data.sources.sampled import SampleOptions
 from dacr.errors import UserError
+
+NAMES = ("svhn",)
 
 
 def read_matlab(file: IO[bytes], origin: str) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -40,4 +45,5 @@ class Svhn(UpstreamDigits):
             return read_matlab(file, str(path))
 
 
-SOURCE = Svhn()
+def make_source(name: str, options: Mapping[str, Any]) -> Svhn:
+    return Svhn(options=parse_options(SampleOptions, name, options))

@@ -5,6 +5,7 @@ Three releases are known: MATLAB files in SVHN's layout, the same in one zip, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from numpy.typing import NDArray
 
 from dacr.data.archives import open_zip, read_gzip, read_tensors
 from dacr.data.sources.base import Part
+from dacr.data.sources.digits import UpstreamDigits
+from dacr.data.sources.options import parse_options
+from dacr.data.sources.sampled import SampleOptions
 from dacr.data.sources.svhn import read_matlab
-from dacr.data.sources.upstream import UpstreamDigits
+
+NAMES = ("syn",)
 
 
 class Syn(UpstreamDigits):
@@ -32,4 +37,5 @@ class Syn(UpstreamDigits):
         return read_tensors(read_gzip(tensors), str(tensors))
 
 
-SOURCE = Syn()
+def make_source(name: str, options: Mapping[str, Any]) -> Syn:
+    return Syn(options=parse_options(SampleOptions, name, options))

@@ -8,20 +8,17 @@ published set.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dacr.data.archives import read_npz
 from dacr.data.download import Unreachable, fetch_file, forget_kept, mirror_folder
 from dacr.data.files import Fingerprint, RemoteFile, copy_in
-from dacr.data.mirror_samples import check_digits
-from dacr.data.sources.base import PARTS, Part, Sample, Source
+from dacr.data.sources.base import PARTS, Part, Source
 from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
 
@@ -29,7 +26,26 @@ TABLE = Path(__file__).resolve().parents[3] / "conf" / "sources.yaml"
 SAMPLE = "mirror sample, not the official split"
 WHOLE = "published set"
 
-Release = tuple[RemoteFile, ...]
+Counts = dict[Part, int]
+
+
+class Release(BaseModel):
+    """Files that together hold a data set, and what is particular about them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    files: tuple[RemoteFile, ...]
+    counts: Counts | None = None
+    """Where they are not those of the data set."""
+    warning: str | None = None
+    """What a user should know before it is downloaded."""
+
+    @property
+    def names(self) -> str:
+        return ", ".join(file.name for file in self.files)
+
+    def all_in(self, folder: Path) -> bool:
+        return all((folder / file.name).is_file() for file in self.files)
 
 
 class Published(BaseModel):
@@ -37,14 +53,19 @@ class Published(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    counts: dict[Part, int] | None
+    counts: Counts | None
     releases: tuple[Release, ...]
+
+    @property
+    def files(self) -> list[RemoteFile]:
+        """Those of all releases."""
+        return [file for release in self.releases for file in release.files]
 
 
 def parse_published(entry: Mapping[str, Any]) -> Published:
-    """One entry of the table, in which a release maps names of files to what is known of them."""
+    """One entry of the table, in which ``files`` maps names to what is known of each file."""
     releases = [
-        [{"name": name, **facts} for name, facts in release.items()]
+        release | {"files": [{"name": name, **facts} for name, facts in release["files"].items()]}
         for release in entry["releases"]
     ]
     return Published.model_validate({**entry, "releases": releases})
@@ -93,109 +114,108 @@ class Upstream(Source):
         return f"{self.name}.npz"
 
     @abstractmethod
-    def counts(self, folder: Path) -> dict[Part, int]:
+    def counts(self, folder: Path) -> Counts:
         """How many images of each part ``folder`` holds."""
 
     def check_sample(self, path: Path) -> None:
         """Refuse a sample that is not as docs/data.md says, before it is taken for data."""
 
     def fetch(self, folder: Path) -> None:
-        self._fetch(folder)
-        forget_kept(file for release in self.published.releases for file in release)
-
-    def _fetch(self, folder: Path) -> None:
         mirror = mirror_folder()
         sample = mirror / self.sample_name if mirror else None
-        mirrored = mirror and any(_all_in(mirror, release) for release in self.published.releases)
+        mirrored = mirror and any(release.all_in(mirror) for release in self.published.releases)
         if sample and sample.is_file() and not mirrored:
-            self.check_sample(sample)
-            copy_in(sample, folder / sample.name)
-            files = {sample.name: _record(Fingerprint.of(sample), None)}
-            self._describe(folder, SAMPLE, files)
-            return
-        files = self._fetch_first_release(folder)
-        counts = self.counts(folder)
-        if self.published.counts not in (None, counts):
-            raise UserError(
-                f"{self.name}: {', '.join(files)} hold {_tell(counts)}, and the published set"
-                f" {_tell(self.published.counts)}; it is another data set (see docs/data.md)"
-            )
-        self._describe(folder, WHOLE, files)
+            self._take_sample(sample, folder)
+        else:
+            self._take_release(folder)
+        forget_kept(self.published.files)
 
-    def _fetch_first_release(self, folder: Path) -> dict[str, Any]:
-        mirror = mirror_folder()
-        releases = list(self.published.releases)
-        if mirror is not None:
-            releases.sort(key=lambda release: not _all_in(mirror, release))
-        failures = []
-        for release in releases:
-            files = {}
-            try:
-                for file in release:
-                    files[file.name] = _record(fetch_file(file, folder), file.checksum)
-                return files
-            except Unreachable as failure:
-                failures.append(str(failure))
-                for name in files:
-                    (folder / name).unlink()
-        if not failures:
+    def _take_sample(self, sample: Path, folder: Path) -> None:
+        self.check_sample(sample)
+        copy_in(sample, folder / sample.name)
+        files = {sample.name: _record(Fingerprint.of(sample), ())}
+        counts = self.counts(folder)
+        self._describe(folder, SAMPLE, files, counts, self.published.counts)
+        print(
+            f"{self.name}: a mirror's sample, {_tell(counts)}; these are other images than those"
+            " of the published files, and results can only be compared with the same mirror's",
+            flush=True,
+        )
+
+    def _take_release(self, folder: Path) -> None:
+        """Bring the first release that can be had and is what it should be.
+
+        One that is refused inside, or has other counts, is given up for the next one, too.
+        """
+        if not self.published.releases:
             raise UserError(
                 f"{self.name} has no public address here; put {self.sample_name} in a folder and"
                 " name that by DACR_MIRROR or fetch.mirror (see docs/data.md)"
             )
-        raise Unreachable(" — or ".join(failures))
+        mirror = mirror_folder()
+        releases = list(self.published.releases)
+        if mirror is not None:
+            releases.sort(key=lambda release: not release.all_in(mirror))
+        failures: list[UserError] = []
+        for release in releases:
+            expected = release.counts or self.published.counts
+            if failures:
+                print(f"{failures[-1]}; {release.names} is tried in its place", flush=True)
+            try:
+                files = self._fetch_files(release, folder)
+                counts = self._checked_counts(release, expected, folder)
+            except (Unreachable, _Unusable) as failure:
+                failures.append(failure)
+                for file in release.files:
+                    (folder / file.name).unlink(missing_ok=True)
+            else:
+                self._describe(folder, WHOLE, files, counts, expected)
+                return
+        if all(isinstance(failure, Unreachable) for failure in failures):
+            raise Unreachable(" — or ".join(map(str, failures)))
+        raise UserError(" — or ".join(map(str, failures)))
 
-    def _describe(self, folder: Path, kind: str, files: dict[str, Any]) -> None:
-        counts = {"counts": self.counts(folder), "published_counts": self.published.counts}
-        write_origin(folder, {"source": self.name, "kind": kind, "files": files, **counts})
+    def _fetch_files(self, release: Release, folder: Path) -> dict[str, Any]:
+        mirror = mirror_folder()
+        if release.warning and not (mirror and release.all_in(mirror)):
+            print(f"{self.name}: {release.names}: {release.warning}", flush=True)
+        return {
+            file.name: _record(fetch_file(file, folder), file.checksum) for file in release.files
+        }
+
+    def _checked_counts(self, release: Release, expected: Counts | None, folder: Path) -> Counts:
+        try:
+            counts = self.counts(folder)
+        except UserError as error:
+            raise _Unusable(str(error)) from None
+        if expected not in (None, counts):
+            raise _Unusable(
+                f"{self.name}: {release.names} hold {_tell(counts)}, and the published set"
+                f" {_tell(expected)}; it is another data set (see docs/data.md)"
+            )
+        return counts
+
+    def _describe(
+        self,
+        folder: Path,
+        kind: str,
+        files: dict[str, Any],
+        counts: Counts,
+        published: Counts | None,
+    ) -> None:
+        facts = {"source": self.name, "kind": kind, "files": files}
+        write_origin(folder, {**facts, "counts": counts, "published_counts": published})
 
 
-def _all_in(mirror: Path, release: Release) -> bool:
-    return all((mirror / file.name).is_file() for file in release)
+class _Unusable(UserError):
+    """A release was fetched and is not what it should be."""
 
 
-def _record(fingerprint: Fingerprint, checked: str | None) -> dict[str, Any]:
+def _record(fingerprint: Fingerprint, checked: Sequence[str]) -> dict[str, Any]:
     """A file for ``ORIGIN.json``; without a published checksum its first use is what is trusted."""
-    return {"size": fingerprint.size, "sha256": fingerprint.sha256, "checked_against": checked}
+    against = " ".join(checked) or None
+    return {"size": fingerprint.size, "sha256": fingerprint.sha256, "checked_against": against}
 
 
 def _tell(counts: Mapping[Part, int] | None) -> str:
     return " / ".join(f"{(counts or {}).get(part, 0):,}" for part in PARTS) + " (train / test)"
-
-
-class UpstreamDigits(Upstream):
-    """Ten digits as arrays; the source is one domain."""
-
-    def check_sample(self, path: Path) -> None:
-        check_digits(path)
-
-    def published_arrays(self, folder: Path, part: Part) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Images (N×H×W or N×H×W×3) and labels of the published files, where there are any."""
-        raise UserError(f"{folder} holds no {part} images of {self.name}; fetch it again")
-
-    def arrays(self, folder: Path, part: Part) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Images and labels of whatever was fetched, checked against each other."""
-        sample = folder / self.sample_name
-        if sample.exists():
-            images, labels = read_npz(sample, [f"{part}_x", f"{part}_y"]).values()
-        else:
-            images, labels = self.published_arrays(folder, part)
-        labels = labels.reshape(-1)
-        if images.dtype != "uint8" or images.ndim not in (3, 4) or len(images) != len(labels):
-            raise UserError(
-                f"{self.name}: {part} images are {images.dtype} {images.shape} with {len(labels):,}"
-                " labels; these are not the published files"
-            )
-        if len(labels) and not (labels.min() >= 0 and labels.max() <= 9):
-            raise UserError(f"{self.name}: {part} labels are not the digits 0 to 9")
-        return images, labels
-
-    def counts(self, folder: Path) -> dict[Part, int]:
-        return {part: len(self.arrays(folder, part)[1]) for part in PARTS}
-
-    def read(self, folder: Path) -> Iterator[Sample]:
-        for part in PARTS:
-            images, labels = self.arrays(folder, part)
-            for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-                source_id = f"{self.name}/{part}/{i:06d}"
-                yield Sample(image.copy(order="C"), int(label), self.name, part, source_id)

@@ -1,5 +1,32 @@
 "use strict";
-// Fills "Machine and time" from provenance.js. Only textContent: the notes are data, never markup.
+// Fills "Headroom" and "Machine and time" from provenance.js. Only textContent: the notes are data, never markup.
+(() => {
+  const bound = window.DACR_BOUND;
+  const section = document.getElementById("headroom");
+  const own = section ? JSON.parse(section.dataset.accuracies) : [];
+  if (!bound || !Array.isArray(bound.by_session) || bound.by_session.length !== own.length) return;
+  const add = (tag, parent, text) => {
+    const node = document.createElement(tag);
+    if (text !== undefined) node.textContent = text;
+    parent.append(node);
+    return node;
+  };
+  const mean = (values) => values.reduce((total, value) => total + value, 0) / values.length;
+  const signed = (value) => `${value > 0 ? "+" : ""}${value.toFixed(2)}`;
+  const table = add("table", section.querySelector("div"));
+  table.className = "numbers";
+  const head = add("tr", add("thead", table));
+  for (const name of ["session", "this run, %", `${bound.label}, %`, "headroom"]) add("th", head, name).scope = "col";
+  const body = add("tbody", table);
+  const row = (name, mine, most) => {
+    const line = add("tr", body);
+    for (const text of [name, mine.toFixed(2), most.toFixed(2), signed(most - mine)]) add("td", line, text);
+  };
+  own.forEach((value, i) => row(String(i + 1), value, bound.by_session[i]));
+  row("average", mean(own), bound.average);
+  add("p", section, `Seeds of joint training: ${bound.seeds.join(", ")}.`).className = "caption";
+  section.hidden = false;
+})();
 (() => {
   const notes = Array.isArray(window.DACR_PROVENANCE) ? window.DACR_PROVENANCE : [];
   const place = document.getElementById("provenance");

@@ -1,0 +1,1 @@
+from dacr.scenarios.opening import scenario as scenario
