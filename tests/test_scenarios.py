@@ -26,8 +26,10 @@ import dacr
 from dacr.__main__ import parse
 from dacr.data.benchmark import Benchmark
 from dacr.data.sources import get_source
+from dacr.data.sources.upstream import published_sources
+from dacr.data.sources.usps import Usps
 from dacr.errors import UserError
-from dacr.scenarios import places
+from dacr.scenarios import making, places
 from dacr.scenarios.cache import built
 from dacr.scenarios.catalogue import Choice, download_size, offers
 from dacr.scenarios.composition import benchmarks, compose, splits
@@ -323,7 +325,6 @@ WRONG: list[tuple[tuple[str, ...], Settings, str]] = [
     (("idigits", "nd"), {"seed": -1}, "schedule.seed: input should be greater than or equal to 0"),
     (("idigits", "nd"), {"validation": 1.5}, "data.validation: input should be less than 1"),
     (("idigits", "nd"), {"per_pair": 0}, "data.per_pair.*: input should be greater than 0"),
-    (("idigits_cpu", "nd"), {}, "usps has no public address; put usps.npz in a folder and name"),
 ]
 
 
@@ -335,6 +336,16 @@ def test_bad_input_is_one_line_before_any_download(
         dacr.scenario(*names, **settings)
     assert "\n" not in str(caught.value)
     assert not (home / "raw" / "published" / "mnist").exists()
+
+
+def test_a_source_that_only_a_mirror_has_is_missed_before_others_are_fetched(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = published_sources()["usps"].model_copy(update={"releases": ()})
+    monkeypatch.setattr(making, "get_source", lambda *_: Usps(published))
+    data = compose("idigits_cpu", "nd").data
+    with pytest.raises(UserError, match=r"no public address; put usps\.npz in a folder and name"):
+        making.make(data, 0, home, tmp_path / "out")
 
 
 def test_a_folder_without_tables_is_one_line(tmp_path: Path) -> None:
