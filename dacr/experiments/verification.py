@@ -28,7 +28,7 @@ from dacr.experiments.reading import (
     read_lock,
     some,
 )
-from dacr.runtime.code import essence_hash
+from dacr.runtime.code import PACKAGE, essence_hash
 from dacr.runtime.git import git_or_nothing
 
 METRICS = Path("reports/metrics.json")
@@ -164,7 +164,7 @@ def check_inputs(report: Report, artifacts: Artifacts, lock: Lock) -> None:
     modules = modules_of(path for path in made if path.startswith("runs/code/"))
     same = {path: artifacts.has(path, own) for path, own in inputs.items()}
     same = {path: own for path, own in same.items() if path not in CODE_FOLDERS}
-    same |= {path: essence_of(path) == own for path, own in modules.items()}
+    same |= {path: essence_of(path) == own for path, own in modules.items() if path != PACKAGE}
     faults = [
         f"{path} {'changed since the run' if Path(path).exists() else 'is missing'}; "
         "restore it or run `dvc repro`"

@@ -45,6 +45,7 @@ STAGES = (
     "report",
 )
 PACKAGES = ("dacr", "stages")
+PACKAGE = "dacr/__init__.py"
 ROOT = Path(__file__).parents[2]
 """The folder of the packages that are running."""
 
@@ -172,7 +173,7 @@ def essence_hash(text: str) -> str:
 def _hashes(files: Iterable[str], root: Traversable) -> dict[str, str]:
     """The package itself counts as the empty module that it is for a stage."""
     hashes = {file: essence_hash(_text(root, file)) for file in sorted(files)}
-    return {"dacr/__init__.py": essence_hash("")} | hashes
+    return {PACKAGE: essence_hash("")} | hashes
 
 
 def _digest(files: dict[str, str]) -> str:
