@@ -148,7 +148,7 @@ def test_unknown_parameter_is_refused_when_composing_and_when_reading(composed, 
         ({"data__sources": []}, "data.sources"),
         (
             {"schedule__rule": "random"},
-            "input should be 'nc', 'nd', 'ncd' or 'table'",
+            "input should be 'nc', 'nd', 'ncd', 'vil', 'uil', 'blurry', 'repeat' or 'table'",
         ),
         ({"schedule__domain_order": "sorted"}, "input should be 'listed' or 'shuffled'"),
     ],

@@ -120,7 +120,8 @@ def test_numbers_in_the_browser_are_those_of_metrics_json(browser: Chromium, pag
         "Object.fromEntries([...document.querySelectorAll('[data-metric]')]"
         ".map((e) => [e.dataset.metric, e.textContent]))"
     )
-    metrics = json.loads((page.parent / "metrics.json").read_text())
+    files = [page.parent / name for name in ("metrics.json", "measures.json", "budget.json")]
+    metrics = {k: v for file in files for k, v in json.loads(file.read_text()).items()}
     assert len(shown) >= 9
     for name, text in shown.items():
         digits = 3 if name.startswith("purity") else 2

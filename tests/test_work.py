@@ -215,9 +215,9 @@ def test_sessions_have_the_images_and_the_memory_that_they_will_have() -> None:
 def test_the_papers_benchmarks_have_their_published_sizes(
     benchmark: str, train: int, test: int | None
 ) -> None:
-    from dacr.experiments.plan import Experiment, _parameters
+    from dacr.experiments.plan import Experiment, parameters_of
 
-    data = _parameters(Experiment(benchmark, "nd", "der", 1, ())).data
+    data = parameters_of(Experiment(benchmark, "nd", "der", 1, ())).data
     images = images_of(data, [])
     assert len(images.train) == data.classes * len(data.domains)
     assert sum(images.train.values()) == pytest.approx(train, rel=2e-3)

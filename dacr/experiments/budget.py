@@ -16,6 +16,7 @@ import pandas as pd
 from dacr.config import Params, load_params
 from dacr.errors import UserError
 from dacr.evaluation.budget import BUDGET
+from dacr.evaluation.files import read_benchmark
 from dacr.experiments.work import Images, Passes, images_of, passes_of, scales
 from dacr.methods import parts_of
 from dacr.model.flops import forward_flops, parameter_count, weight_bytes
@@ -29,8 +30,13 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 def budget(reports: Path) -> None:
     """Stage ``budget``: ``budget.json`` of the run of ``params.yaml`` in ``reports``."""
     params = load_params()
+    images = images_of(params.data, [])
+    # The names that a user's table may use; those of his own images come with the data.
+    names = read_benchmark(Path("data/benchmark"))["classes"]
+    data = params.data.model_copy(update={"class_names": names})
+    named = params.model_copy(update={"data": data})
     state = run_folder(params.schedule.last).state
-    own = counted(params, images_of(params.data, [])) | stored(state, params.data.image_size)
+    own = counted(named, images) | stored(state, params.data.image_size)
     write_json(reports / BUDGET, own, indent=2)
 
 
