@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from dacr.evaluation.budget import NAMES
 from dacr.experiments.plan import Experiment, experiment_of
 from dacr.experiments.records import Record, Store
 from dacr.experiments.results import Results, results_of, with_counted_budgets
-from dacr.experiments.tables import Paper, Row, load_paper
+from dacr.experiments.tables import Paper, Row
 from dacr.report.table_figures import metric_sheet
 from dacr.report.table_page import render_table
 from tests.paper_records import record_of
@@ -19,16 +15,6 @@ MINI = "idigits_mini"
 METRIC = "average_incremental_accuracy"
 BUDGET = {name: 1_000_000.0 * (place + 1) for place, name in enumerate(NAMES)}
 COLUMNS = ["parameters", "exemplars", "trained on", "training"]
-
-
-@pytest.fixture(scope="module")
-def paper() -> Paper:
-    return load_paper()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "scratch", tmp_path / "results")
 
 
 def experiment(paper: Paper, method: str, seed: int = 11) -> Experiment:
