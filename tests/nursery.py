@@ -10,8 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 
 import torch
+import torch._dynamo
+import torch._inductor.config
 
 import dacr.sessions.learn
 from dacr.runtime.stage import run_stage
@@ -31,6 +34,10 @@ def live(folder: str, session: str) -> None:
 
 def main() -> None:
     assert dacr.sessions.learn  # loaded once, for all lives
+    # So is what torch loads late. Python drops a KeyboardInterrupt that is raised while a lock of
+    # its import machinery is let go, so that a signal during an import may be lost.
+    assert torch._dynamo
+    assert torch._inductor.config
     torch.set_num_threads(1)  # no pool of threads, which a fork would lose
     for line in sys.stdin:
         folder, session = line.split()
@@ -43,6 +50,7 @@ def main() -> None:
             except KeyboardInterrupt:  # before the stage had begun
                 os._exit(130)
             except BaseException:
+                traceback.print_exc()  # into lives.log
                 os._exit(99)
             os._exit(0)
         print(pid, flush=True)
