@@ -35,9 +35,25 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def running() -> Iterator[Server]:
     with running_server() as server:
         yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Server:
+    """Of the module's server, one that has no page and was asked nothing."""
+    running.pages.clear()
+    running.requests.clear()
+    return running
+
+
+@pytest.fixture
+def own_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No download of others, no proxy and no mirror."""
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("DACR_MIRROR", raising=False)
 
 
 @pytest.fixture

@@ -25,18 +25,7 @@ DATA = random.Random(1).randbytes(3_000_000)
 SHORT = random.Random(2).randbytes(3_000)
 
 
-@pytest.fixture
-def server(server: Server) -> Server:
-    server.pages.clear()
-    server.requests.clear()
-    return server
-
-
-@pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "root"))
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv("DACR_MIRROR", raising=False)
+pytestmark = pytest.mark.usefixtures("own_downloads")
 
 
 def remote(*addresses: str, data: bytes = DATA, **facts: object) -> RemoteFile:

@@ -31,18 +31,8 @@ SHA256 = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 GONE = "http://127.0.0.1:9/file.bin"  # the discard port: nobody listens
 
 
-@pytest.fixture
-def server(server: Server) -> Server:
-    server.pages.clear()
-    server.requests.clear()
-    return server
-
-
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "root"))
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv("DACR_MIRROR", raising=False)
+def root(tmp_path: Path, own_downloads: None) -> Path:
     (tmp_path / "raw").mkdir()
     return tmp_path
 
