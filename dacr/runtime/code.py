@@ -69,13 +69,18 @@ PLUMBING = frozenset(
         "dacr.model.flops",  # a note beside the outs
         "dacr.runtime.code",  # this module
         "dacr.runtime.git",  # facts for notes
+        "dacr.runtime.hashes",  # checksums in notes
         "dacr.runtime.live",  # what others see while a stage runs
+        "dacr.runtime.made",  # a note of what a stage ran with, which no stage reads
         "dacr.runtime.progress",  # what is shown while a stage runs
         "dacr.runtime.provenance",  # notes beside the outs
         "dacr.runtime.stage",  # how a stage ends
     }
 )
-"""Modules that run in a stage and cannot change its outs. What they import counts as usual."""
+"""Modules that run in a stage and cannot change a number in its outs.
+
+What they import counts as usual.
+"""
 
 
 def modules_of(

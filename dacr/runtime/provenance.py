@@ -25,6 +25,7 @@ import torch
 from dacr.config import Params
 from dacr.runtime.device import pick_device
 from dacr.runtime.git import git_or_nothing
+from dacr.runtime.made import made, write_note
 
 OUTS = {"learn": "learned/state.safetensors", "consolidate": "results/predictions.parquet"}
 """The out of each stage that its note is about; another run has other bytes in it."""
@@ -71,11 +72,16 @@ def machine() -> dict[str, Any]:
 
 @contextmanager
 def record(stage: str, key: str, params: Params) -> Iterator[dict[str, Any]]:
-    """Time a stage and write its facts to ``runs/<key>/provenance-<stage>.json``."""
+    """Time a stage and write its facts to ``runs/<key>/provenance-<stage>.json``.
+
+    What it ran with is no such fact: it is the same twice, and goes into the out itself.
+    """
     facts: dict[str, Any] = {}
+    note = made(stage, key, params)
     started = datetime.now(UTC)
     clock = time.monotonic()
     yield facts
+    write_note(stage, key, note)
     # A stage that went on where a killed one ended knows better how long all of it took.
     facts = {"seconds": round(time.monotonic() - clock, 3)} | facts
     facts |= {
