@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from dacr.errors import UserError
 from dacr.runtime.stage import run_stage
 
 COMMANDS = {
@@ -32,11 +33,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in words[:1]:
+            check_system(name)
             module = import_module(f"dacr.cli.{name}")
             command.description = module.__doc__
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return root.parse_args(words or ["--help"])
+
+
+def check_system(command: str) -> None:
+    """The library works everywhere; the pipeline needs processes and locks as Unix has them."""
+    if sys.platform == "win32" and command != "scenario":
+        raise UserError(
+            f"`dacr {command}` runs on Linux and macOS; on Windows use WSL (docs/machines.md)"
+        )
 
 
 def main() -> None:

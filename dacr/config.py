@@ -2,14 +2,18 @@
 
 ``params.yaml`` is composed from ``conf/`` by Hydra (``dvc exp run -S …`` or ``make params``). A
 wrong name, type or range, or sections that do not belong together, is one line before any work.
+It is read by the YAML library that DVC reads it with, so that a stage runs with the very values
+that DVC compares and writes to ``dvc.lock``.
 """
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -24,6 +28,29 @@ from pydantic import (
 from dacr.errors import UserError
 
 RECOMPOSE = 'recompose it with `make params ARGS="benchmark=… split=… method=…"`'
+
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Whole = Annotated[int, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+"""The kinds of values. None is converted: DVC compares what stands in the file, so ``'10'``, ``10``
+and ``10.0`` would be three experiments for DVC and one for the stages."""
+
+HUGE, TINY = 1_000_000, 1e-6
+"""The largest weight and the smallest divisor. Beyond them a loss of 32 bits overflows at any
+learning rate; within them a lower rate cures a loss that is not finite."""
+Weight = Annotated[Number, Field(ge=0, le=HUGE)]
+Level = Annotated[Number, Field(ge=-HUGE, le=HUGE)]
+Divisor = Annotated[Number, Field(ge=TINY, le=HUGE)]
+
+MOST_THREADS = 1024
+"""More than a machine has cores; OpenMP ends a process that it cannot start the threads for."""
+MOST_COMPONENTS = 10_000
+"""The paper has 30; with so many, the means of 100 classes and 512 features fill 2 GB."""
+
+
+_one_form = partial(unicodedata.normalize, "NFC")
+"""Names that look the same are the same."""
 
 
 class Section(BaseModel):
@@ -41,6 +68,9 @@ class OnlyGiven(Section):
         return {key: value for key, value in content.items() if key in self.model_fields_set}
 
 
+DuplicatePolicy = Literal["warn", "refuse", "drop"]
+
+
 class Data(Section):
     """What the benchmark is made of (Sec. 4.1): its sources, classes and domains."""
 
@@ -51,22 +81,28 @@ class Data(Section):
     """What a source needs to fetch; a change fetches again."""
     read_options: dict[str, dict[str, Any]] = {}
     """What a source needs besides to read what it fetched."""
-    classes: int = Field(ge=1)
+    classes: Whole = Field(ge=1, le=HUGE)
     class_names: list[str] | None = None
     domains: list[str] = Field(min_length=1)
-    image_size: int = Field(ge=8, le=512)
-    paper: dict[str, int] | None = None
+    image_size: Whole = Field(ge=8, le=512)
+    paper: dict[str, Whole] | None = None
     """The paper's own counts, to stand beside ours."""
     per_pair: PositiveInt | dict[str, PositiveInt] | None = None
     """At most so many training images of each class-domain pair; by domain: of pairs with it."""
-    validation: float = Field(default=0.0, ge=0.0, lt=1.0)
+    validation: Number = Field(default=0.0, ge=0.0, lt=1.0)
+    duplicates: DuplicatePolicy = "warn"
+    """What becomes of images that are both to train and to test, or have two labels."""
 
     @model_validator(mode="after")
     def _names_match(self) -> Self:
         if self.class_names is not None and len(self.class_names) != self.classes:
             raise ValueError(f"has {len(self.class_names)} class_names for {self.classes} classes")
+        for kind, names in (("class_names", self.class_names or []), ("domains", self.domains)):
+            if twice := [name for name, n in Counter(map(_one_form, names)).items() if n > 1]:
+                raise ValueError(f"names {twice[0]!r} twice in {kind}")
         limited = self.per_pair if isinstance(self.per_pair, dict) else {}
-        if unknown := sorted(limited.keys() - set(self.domains)):
+        known = {_one_form(domain) for domain in self.domains}
+        if unknown := sorted(name for name in limited if _one_form(name) not in known):
             raise ValueError(
                 f"limits per_pair of {', '.join(unknown)}, but its domains are "
                 f"{', '.join(self.domains)}"
@@ -77,26 +113,29 @@ class Data(Section):
 class Facts(OnlyGiven):
     """The benchmark's figures that splits and methods are composed from; no stage reads them."""
 
-    nc_sessions: int = Field(ge=1)
-    ncd_new_classes: list[int] = Field(min_length=1)
+    nc_sessions: Whole = Field(ge=1)
+    ncd_new_classes: list[Whole] = Field(min_length=1)
     domain_order: Literal["listed", "shuffled"]
-    vil_groups: int | None = Field(default=None, ge=1)
-    mixed_sessions: int | None = Field(default=None, ge=1)
+    vil_groups: Whole | None = Field(default=None, ge=1)
+    mixed_sessions: Whole | None = Field(default=None, ge=1)
     """Of the splits uil and repeat. (Experiments of older versions have neither.)"""
-    lambda_base: float = Field(ge=0)
-    lambda_epochs: float = Field(ge=0)
-    warmup_epochs: int = Field(ge=0)
-    second_stage_epochs: int = Field(ge=0)
-    second_stage_temperature: float = Field(gt=0)
+    lambda_base: Weight
+    """The weight of UCIR's less-forget loss."""
+    geodesic_lambda: Weight | None = None
+    """The weight of GeoDL's loss. (Experiments of older versions have none.)"""
+    lambda_epochs: Weight
+    warmup_epochs: Whole = Field(ge=0)
+    second_stage_epochs: Whole = Field(ge=0)
+    second_stage_temperature: Divisor
     """These three are DER's; the epochs make up for balanced sets of few batches."""
-    fine_tune_epochs: int = Field(ge=0)
+    fine_tune_epochs: Whole = Field(ge=0)
     """The second stage of UCIR and GeoDL."""
 
 
 class Link(Section):
     """One session of the chain: its number and the name of the one before."""
 
-    index: int = Field(ge=1)
+    index: Whole = Field(ge=1)
     prev: str
 
 
@@ -105,20 +144,20 @@ class Schedule(OnlyGiven):
 
     split: str
     rule: Literal["nc", "nd", "ncd", "vil", "uil", "blurry", "repeat", "table"]
-    seed: int = Field(ge=0, lt=2**32)
+    seed: Whole = Field(ge=0, lt=2**32)
     domain_order: Literal["listed", "shuffled"] = "listed"
-    domains_per_session: int | list[int] | None = None
+    domains_per_session: Whole | list[Whole] | None = None
     """How many new domains of each class a session brings (rule nd)."""
-    new_classes: list[int] | None = None
-    class_groups: int | None = None
+    new_classes: list[Whole] | None = None
+    class_groups: Whole | None = None
     """Groups of classes; a session is one of them in one domain (rule vil)."""
-    leak: float | None = Field(default=None, gt=0, lt=1)
+    leak: Number | None = Field(default=None, gt=0, lt=1)
     """The share of a class's images that leaves its session (rule blurry) …"""
-    leaks_into: int | None = None
+    leaks_into: Whole | None = None
     """… for so many other sessions."""
-    disjoint: float | None = Field(default=None, ge=0, le=1)
+    disjoint: Number | None = Field(default=None, ge=0, le=1)
     """The share of the classes that do not leak."""
-    times: int | None = None
+    times: Whole | None = None
     """In how many sessions each pair comes (rule repeat)."""
     table: str | None = None
     sessions: dict[str, Link] = Field(min_length=1)
@@ -129,10 +168,10 @@ class Augmentation(Section):
     """How an image enters the network (Appendix A)."""
 
     name: Literal["none", "crop_flip_jitter", "resized_crop_flip"]
-    input_size: int = Field(ge=8, le=512)
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    views: int | None = Field(default=None, ge=1)
+    input_size: Whole = Field(ge=8, le=512)
+    mean: tuple[Level, Level, Level]
+    std: tuple[Divisor, Divisor, Divisor]
+    views: Whole | None = Field(default=None, ge=1)
     """Random training views of an image in a session; None: a new one in every epoch."""
 
 
@@ -145,42 +184,42 @@ class Model(Section):
 class Train(Section):
     """SGD as in Sec. 4.2."""
 
-    epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=2)
-    lr: float = Field(gt=0)
+    epochs: Whole = Field(ge=1, le=HUGE)
+    batch_size: Whole = Field(ge=2, le=HUGE)
+    lr: Number = Field(gt=0, le=HUGE)
     schedule: Literal["multistep", "cosine"]
-    milestones: list[int] = []
-    gamma: float = Field(default=0.1, gt=0, le=1)
-    momentum: float = Field(ge=0, lt=1)
-    weight_decay: float = Field(ge=0)
+    milestones: list[Whole] = []
+    gamma: Number = Field(default=0.1, gt=0, le=1)
+    momentum: Number = Field(ge=0, lt=1)
+    weight_decay: Weight
     precision: Literal["fp32", "tf32", "bf16"]
     """Of the extractors: 32 bits, Ampere's TF32 (fewer bits of mantissa), or bfloat16."""
-    compile: bool = False
+    compile: Flag = False
     """``torch.compile`` for the extractors: faster where launching kernels takes longer than
     running them. It changes the last bits."""
-    threads: int = Field(ge=1)
-    portable: bool = False
+    threads: Whole = Field(ge=1, le=MOST_THREADS)
+    portable: Flag = False
     """The same bits on every x86-64 processor with AVX2 (dacr/runtime/portable.py)."""
 
 
 class Loss(Section):
     """The coefficients of L_overall = L_inter + λ·L_intra + β·L_dis + η·L_reg (Eq. 14)."""
 
-    lambda_: float = Field(alias="lambda", ge=0)
-    lambda_epochs: float = Field(ge=0)
-    beta: float = Field(ge=0)
-    eta: float = Field(ge=0)
+    lambda_: Weight = Field(alias="lambda")
+    lambda_epochs: Weight
+    beta: Weight
+    eta: Weight
     distillation: Literal["new_old", "old_new"]
 
 
 class Mixture(Section):
     """The class representation: a vMF mixture that grows by m components per session."""
 
-    components: int = Field(ge=1)
-    kappa: float = Field(gt=0)
-    kappa_learnable: bool
+    components: Whole = Field(ge=1, le=MOST_COMPONENTS)
+    kappa: Number = Field(gt=0, le=HUGE)
+    kappa_learnable: Flag
     initialisation: Literal["random_vector", "random_sample", "mean_perturbed", "anchored"]
-    perturbation: float = Field(ge=0)
+    perturbation: Weight
     prior: Literal["uniform", "empirical"]
     candidates: Literal["all", "same_age"]
     inference: Literal["nearest_component", "posterior"]
@@ -190,20 +229,20 @@ class Mixture(Section):
 class Reduction(Section):
     """Hierarchical merging of components nearer than δ."""
 
-    enabled: bool
-    delta: float = Field(ge=0)
+    enabled: Flag
+    delta: Weight
     distance: Literal["euclidean", "cosine", "angle"]
     merged_mean: Literal["features", "learned"]
-    every_group: bool
+    every_group: Flag
     """Whether components that were not merged get the mean of their features, too (Eq. 4)."""
-    drop_inherited: bool
+    drop_inherited: Flag
     """Whether an inherited component is dropped when no exemplar of it is left."""
 
 
 class Memory(Section):
     """The exemplar memory M: its size B and how exemplars are chosen (Sec. 3.4)."""
 
-    size: int = Field(ge=0)
+    size: Whole = Field(ge=0, le=10**9)
     strategy: Literal["random", "herding", "bilevel"]
     inside: Literal["random", "herding"]
 
@@ -217,7 +256,7 @@ class Fetch(Section):
 class Params(Section):
     """Everything that can change a result."""
 
-    seed: int = Field(ge=0)
+    seed: Whole = Field(ge=0)
     benchmark: str
     split: str
     method: str
@@ -239,6 +278,8 @@ class Params(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Sections that were composed for another choice are a hand edit gone wrong."""
+        for name in ("options", "data.source_options", "data.read_options"):
+            _refuse_overflow(name, reduce(getattr, name.split("."), self))
         if self.schedule.split != self.split:
             raise ValueError(
                 f"says split {self.split!r} but its schedule is {self.schedule.split!r}"
@@ -253,6 +294,19 @@ class Params(Section):
         if self.schedule.last != max(chain):
             raise ValueError("has a schedule.last that is not the last of schedule.sessions")
         return self
+
+
+def _refuse_overflow(name: str, value: object) -> None:
+    """Options are checked by the method or source that they belong to, but not for this."""
+    match value:
+        case dict():
+            for key, own in value.items():
+                _refuse_overflow(f"{name}.{key}", own)
+        case list():
+            for own in value:
+                _refuse_overflow(name, own)
+        case float() if not abs(value) <= HUGE:  # which NaN is not either
+            raise ValueError(f"has {name}: {value}; numbers up to {HUGE:,} work")
 
 
 def _name(location: tuple[str | int, ...]) -> str:
@@ -276,18 +330,42 @@ def explain(error: ValidationError, where: str, advice: str = RECOMPOSE) -> str:
             return f"{where}: {name}: {message} (it is {first['input']!r})"
 
 
+def parse_yaml(content: bytes | str) -> Any:
+    """YAML as DVC reads it; a ValueError says in one line why it cannot be read.
+
+    DVC reads YAML 1.2 (ruamel.yaml), in which ``010`` is 10, ``1e-05`` a number, ``on`` and
+    ``1:30`` are text, and a key that stands twice is an error. PyYAML reads 1.1: 8, text, true, 90,
+    and the last of the two.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        return YAML(typ="safe").load(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ValueError(f"{line}{error.problem or error.context}") from None
+    except Exception as error:  # ruamel raises also IndexError and KeyError
+        if "integer string conversion" in str(error):
+            raise ValueError("a number has too many digits") from None
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
+
+
 def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read and check ``params.yaml``."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} is missing; compose it with `make params`") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} is not valid YAML ({reason}); {RECOMPOSE}") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid YAML ({error}); {RECOMPOSE}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} does not hold parameters; {RECOMPOSE}")
     try:
         return Params.model_validate(content)
     except ValidationError as error:
         raise UserError(explain(error, str(path))) from None
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply; {RECOMPOSE}") from None

@@ -1,9 +1,11 @@
 """Parameters: a wrong name, type, range or combination is one line that names it."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+from dvc.utils.serialize import dumps_yaml
 
 from dacr import config
 from dacr.config import load_params
@@ -29,7 +31,7 @@ def composed(tmp_path):
             for part in sections:
                 section = section[part]
             section[name] = value
-        path.write_text(yaml.safe_dump(content))
+        path.write_text(dumps_yaml(content))
         return path
 
     return make
@@ -157,6 +159,49 @@ def test_wrong_type_or_range_names_the_parameter(composed, change, said):
     assert said in message(composed(**change))
 
 
+NUMBERS = [
+    "train__lr", "train__weight_decay", "train__momentum", "train__gamma", "mixture__kappa",
+    "mixture__perturbation", "reduction__delta", "loss__lambda", "loss__lambda_epochs",
+    "loss__beta", "loss__eta", "data__validation", "facts__lambda_base",
+    "facts__second_stage_temperature", "options__auxiliary",
+]  # fmt: skip
+
+
+def test_a_number_that_overflows_is_refused_by_name(composed):
+    path = composed()
+    whole = yaml.safe_load(path.read_text())
+    for value in (float("inf"), float("-inf"), float("nan"), 1e300):
+        changes = [(*name.split("__"), value) for name in NUMBERS]
+        changes += [("augmentation", key, [1.0, value, 1.0]) for key in ("mean", "std")]
+        for section, key, own in changes:
+            path.write_text(dumps_yaml(whole | {section: whole[section] | {key: own}}))
+            place = ".1" if section == "augmentation" else ""
+            assert f"{section}.{key}{place}: " in message(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"augmentation__std": [0.5, 0.0, 0.5]}, "augmentation.std.1"),
+        ({"augmentation__std": [0.5, -1.0, 0.5]}, "augmentation.std.1"),
+        ({"train__threads": 100_000}, "train.threads: input should be less than or equal to 1024"),
+        ({"mixture__components": 10**6}, "mixture.components"),
+        ({"train__epochs": 2**70}, "train.epochs"),
+        ({"memory__size": 10**30}, "memory.size"),
+    ],
+)
+def test_what_cannot_work_is_refused(composed, change, said):
+    assert said in message(composed(**change))
+
+
+def test_parameters_that_hold_themselves_are_one_line(composed):
+    path = composed()
+    text = path.read_text().replace("options:\n  auxiliary: 1.0\n", "options: &a {auxiliary: *a}\n")
+    assert "*a" in text
+    path.write_text(text)
+    assert "nested too deeply" in message(path)
+
+
 def test_sections_of_different_choices_do_not_mix(composed):
     assert "split 'nc'" in message(composed("split=nd", split="nc"))
     assert "benchmark 'icifar20'" in message(composed(benchmark="icifar20"))
@@ -171,6 +216,98 @@ def test_missing_or_broken_file(tmp_path):
         assert "make params" in message(broken)
 
 
+SCALARS = [
+    "010", "08", "0o10", "0b11", "0x1F", "1_000", "1:30", "190:20:30.15", "on", "yes", "no", "y",
+    "True", "tRUE", "null", "~", "1e5", "1E5", "1e-05", "1.e5", "1.", ".5", "+.5", "-0", "1,2",
+    "2001-01-01", "'010'", '"on"', "!!str 010", "!!int '010'", "!!float 1", "[a, on]", "",
+]  # fmt: skip
+DOCUMENTS = [
+    *(f"x: {scalar}" for scalar in SCALARS),
+    "x: {<<: &a {b: 1}, c: 2}", "on: 1\nyes: 2", "1: a\n'1': b", "- a", "text", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DOCUMENTS)
+def test_parameters_have_the_values_that_dvc_compares(tmp_path, text):
+    from dvc.utils.serialize import load_yaml
+
+    from dacr.experiments.reading import parse_yaml as of_an_experiment
+
+    file = tmp_path / "params.yaml"
+    file.write_text(text)
+    expected = load_yaml(str(file))
+    assert repr(config.parse_yaml(text) or {}) == repr(expected)
+    if isinstance(expected, dict):
+        assert repr(of_an_experiment(text.encode(), "params.yaml", "x")) == repr(expected)
+
+
+def test_octal_numbers_small_numbers_and_words_are_read_as_dvc_does(composed):
+    path = composed(train__lr=1e-5, data__class_names=["no", "on", *"23456789"])
+    text = path.read_text().replace("epochs: 12", "epochs: 012")
+    assert "lr: 1e-05\n" in text
+    assert "- no\n" in text
+    path.write_text(text)
+    params = load_params(path)
+    assert (params.train.epochs, params.train.lr) == (12, 1e-5)
+    assert params.data.class_names == ["no", "on", *"23456789"]
+
+
+AMBIGUOUS = [
+    ("epochs: 12", "epochs: 12\n  epochs: 13", 'found duplicate key "epochs"'),
+    ("seed: 1993", "seed: 1:30", "seed: input should be a valid integer"),
+    ("seed: 1993", "seed: '1993'", "seed: input should be a valid integer"),
+    ("epochs: 12", "epochs: 12.0", "train.epochs: input should be a valid integer"),
+    ("epochs: 12", "epochs: yes", "train.epochs: input should be a valid integer"),
+    ("epochs: 12", "epochs: true", "train.epochs: input should be a valid integer"),
+    ("lr: 0.05", "lr: '0.05'", "train.lr: input should be a valid number"),
+    ("compile: false", "compile: off", "train.compile: input should be a valid boolean"),
+    ("compile: false", "compile: 0", "train.compile: input should be a valid boolean"),
+]
+
+
+def test_a_value_that_two_readers_would_read_differently_is_refused(composed):
+    path = composed()
+    text = path.read_text()
+    for before, after, said in AMBIGUOUS:
+        changed = re.sub(rf"^( *){before}$", rf"\g<1>{after}", text, count=1, flags=re.MULTILINE)
+        assert changed != text
+        path.write_text(changed)
+        assert said in message(path)
+
+
+def test_the_files_of_conf_read_the_same_in_either_yaml():
+    """Hydra reads them as YAML 1.1, DVC and the stages read what it composes as 1.2."""
+    for file in Path("conf").rglob("*.yaml"):
+        text = file.read_text(encoding="utf-8")
+        assert config.parse_yaml(text) == yaml.safe_load(text), file
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("a: " + "9" * 5000, "too many digits"),
+        ("a: !!python/object:os.system ls", "line 1"),
+        ("a: 2001-99-99", "month"),
+        ("a: =", "line 1"),
+        ("{[a]: {b: c}}: d", "make params"),
+        ("!!float ", "make params"),
+        ("%YAML 9.9\n---\na: 1", "make params"),
+    ],
+)
+def test_a_hostile_document_is_one_line(tmp_path, text, said):
+    file = tmp_path / "params.yaml"
+    file.write_text(text)
+    assert said in message(file)
+    assert len(message(file)) < 400
+
+
+def test_an_override_that_is_no_parameter_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"cannot compose .*4300 digits") as error:
+        compose(["train.epochs=" + "9" * 5000], tmp_path / "params.yaml")
+    assert len(str(error.value)) < 400
+
+
 def test_the_committed_parameters_are_what_conf_composes(tmp_path):
     path = tmp_path / "params.yaml"
     compose([], path)
@@ -183,3 +320,12 @@ def test_a_checkpoint_is_named_by_the_parameters_that_dvc_watches():
 
     stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
     assert set(LEARN_PARAMS) == set(stages["learn"]["do"]["params"])
+
+
+def test_the_note_of_a_stage_names_the_parameters_that_dvc_watches():
+    from dacr.runtime.made import PARAMETERS
+
+    stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
+    assert {stage: set(stages[stage]["do"]["params"]) for stage in PARAMETERS} == {
+        stage: set(names) for stage, names in PARAMETERS.items()
+    }

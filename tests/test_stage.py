@@ -1,5 +1,6 @@
 """How a stage ends when it cannot go on: one line, an exit code, no traceback."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
+
+from dacr.runtime.stage import explain, interrupts_wait
 
 ROOT = Path(__file__).parents[1]
 
@@ -82,6 +86,24 @@ def test_out_of_memory_suggests_a_smaller_batch(tmp_path):
     assert "train.batch_size" in only_line(result)
 
 
+@pytest.mark.parametrize(
+    ("components", "batch", "advice"),
+    [(3, 4096, "lower train.batch_size, which is 4,096"), (10_000, 4, "mixture.components")],
+)
+def test_out_of_memory_advises_to_lower_what_fills_it(monkeypatch, components, batch, advice):
+    from dacr import config
+    from tests.tiny_pipeline import tiny_params
+
+    params = tiny_params()
+    mixture = params.mixture.model_copy(update={"components": components})
+    train = params.train.model_copy(update={"batch_size": batch})
+    own = params.model_copy(update={"mixture": mixture, "train": train})
+    monkeypatch.setattr(config, "load_params", lambda: own)
+    torch_says = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+    for error in (MemoryError(), torch_says):
+        assert advice in str(explain(error))
+
+
 def test_a_killed_worker_is_one_line(tmp_path):
     """A real pool, whose worker is killed as the kernel kills one that takes all memory."""
     body = (
@@ -134,7 +156,72 @@ def test_control_c_is_one_line_and_130(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (lambda: json.loads("[" * 100_000), "nested too deeply"),
+        (lambda: yaml.safe_load("[" * 5000), "nested too deeply"),
+        (lambda: json.loads("9" * 5000), "too many digits"),
+        (lambda: yaml.safe_load("9" * 5000), "too many digits"),
+    ],
+)
+def test_a_file_that_no_parser_can_take_is_one_line(read, said):
+    with pytest.raises((RecursionError, ValueError)) as error:
+        read()
+    assert said in explain(error.value)
+
+
+def test_a_recursion_of_our_own_keeps_its_traceback():
+    def own():
+        own()
+
+    with pytest.raises(RecursionError) as error:
+        own()
+    assert explain(error.value) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_a_block_unless_it_comes_twice(number):
+    done = []
+
+    def ask(times):
+        with interrupts_wait():
+            for _ in range(times):
+                os.kill(os.getpid(), number)
+            done.append(times)
+
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        ask(1)
+    with pytest.raises(KeyboardInterrupt):
+        ask(2)
+    ask(0)
+    assert done == [1, 0]
+    assert signal.getsignal(number) == before
+
+
 def test_an_unknown_device_is_one_line(tmp_path):
     body = "from dacr.runtime.device import pick_device\npick_device()"
     result = run_main(body, tmp_path, env={"DACR_DEVICE": "abacus"})
     assert "DACR_DEVICE=abacus" in only_line(result)
+
+
+def test_a_run_with_promised_bits_stays_on_the_cpu_unless_told_otherwise(tmp_path, monkeypatch):
+    """On a machine with a GPU `make repro` must end in the bytes of a machine without one."""
+    from dacr.runtime.compose import compose
+    from dacr.runtime.stage import stay_on_the_cpu
+
+    def device_after(*overrides: str, told: str | None = None) -> str | None:
+        monkeypatch.delenv("DACR_DEVICE", raising=False)
+        if told:
+            monkeypatch.setenv("DACR_DEVICE", told)
+        compose(overrides, tmp_path / "params.yaml")
+        monkeypatch.chdir(tmp_path)
+        stay_on_the_cpu()
+        monkeypatch.chdir(root)
+        return os.environ.get("DACR_DEVICE")
+
+    root = Path.cwd()
+    assert device_after("benchmark=idigits_mini") == "cpu"
+    assert device_after("benchmark=idigits_mini", told="cuda:1") == "cuda:1"
+    assert device_after("benchmark=icifar20") is None

@@ -14,6 +14,7 @@ from dacr.learning.training import Phase, Trainer, extract, learning_rate, shuff
 from dacr.methods import make_method
 from dacr.rng import torch_generator
 from dacr.runtime.progress import TrainingProgress
+from dacr.sessions.trial import tiny_params, trial
 from tests.learning import CPU, small_params, small_session
 
 
@@ -217,3 +218,15 @@ def test_a_compiled_network_learns_what_the_plain_one_does():
     for row, other in zip(plain[1], compiled[1], strict=True):
         assert other == pytest.approx(row, rel=1e-3)
     assert compiled[0].features.compiled
+
+
+def test_within_the_bounds_of_the_parameters_a_low_rate_keeps_the_loss_finite():
+    """So 'lower train.lr' is the right advice: what a lower rate cannot cure is refused before."""
+    widest = [
+        "mixture.kappa=1e6", "mixture.perturbation=1e6", "loss.lambda=1e6", "loss.beta=1e6",
+        "loss.eta=1e6", "train.weight_decay=1e6", "augmentation.mean=[-1e6,0,1e6]",
+        "augmentation.std=[1e-6,1e-6,1e6]", "mixture.initialisation=mean_perturbed",
+    ]  # fmt: skip
+    found = trial(tiny_params("der_dacr", *widest, "train.lr=1e-30"), CPU)
+    assert all(math.isfinite(value) for value in found.losses.values())
+    assert max(map(abs, found.losses.values())) > 1e4, "the weights do count"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten
 
 from dacr.errors import UserError
 
@@ -18,4 +19,11 @@ def compose(overrides: list[str], output: Path) -> None:
         compose_and_dump(output, str(conf), None, "config", str(conf / "plugins"), overrides)
     except (HydraException, OmegaConfBaseException) as error:
         reason = str(error).split("Config search path")[0]
-        raise UserError(f"cannot compose {' '.join(overrides)}: {reason}") from None
+        raise UserError(f"cannot compose {_shown(overrides)}: {reason}") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number too long
+        reason = str(error).split(";")[0]
+        raise UserError(f"cannot compose {_shown(overrides)}: {reason}") from None
+
+
+def _shown(overrides: list[str]) -> str:
+    return shorten(" ".join(overrides), 300, placeholder=" …")

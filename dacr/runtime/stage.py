@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -27,7 +28,12 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only; work in a folder that can be written",
 }
 
-OUT_OF_MEMORY = "out of memory; lower train.batch_size (-S train.batch_size=…)"
+ON_A_DEVICE = ("learn", "consolidate")
+"""The stages that use a GPU where there is one."""
+
+FILLING = 1 << 26
+"""Bytes of the logits of a batch, or of all means, from which on components fill the memory: a
+step has several copies of them. The paper's largest experiment has a tenth of it."""
 
 
 def explain(error: BaseException) -> str | None:
@@ -36,7 +42,8 @@ def explain(error: BaseException) -> str | None:
         case UserError():
             return str(error)
         case KeyboardInterrupt():
-            return "interrupted; run the same command again to go on with what is not done"
+            advice = "run the same command again to go on with what is not done"
+            return f"interrupted; {str(error) or advice}"
         case OSError() if error.errno in _ADVICE:
             subject = f"{error.filename}: " if error.filename else ""
             return f"{subject}{_ADVICE[error.errno]}"
@@ -45,17 +52,21 @@ def explain(error: BaseException) -> str | None:
                 f"{error.msg}; activate the environment of the project (`make setup`, "
                 "`. .venv/bin/activate`), or `pip install 'dacr[pipeline]'`"
             )
+        case RecursionError() if _in_a_parser(error):
+            return "a JSON or YAML file is nested too deeply; restore it from git or make it again"
+        case ValueError() if "integer string conversion" in str(error):
+            return "a number in a file or on the command line has too many digits; correct it"
         case MemoryError():
-            return OUT_OF_MEMORY
+            return f"out of memory; {_memory_advice()}"
     return _explain_foreign(type(error).__name__, str(error))
 
 
 def _explain_foreign(kind: str, message: str) -> str | None:
     """The same for libraries that have errors of their own where Python has one."""
     if kind == "OutOfMemoryError":
-        return OUT_OF_MEMORY.replace("memory", "GPU memory", 1)
+        return f"out of GPU memory; {_memory_advice()}"
     if kind == "RuntimeError" and "DefaultCPUAllocator" in message:  # torch
-        return OUT_OF_MEMORY
+        return f"out of memory; {_memory_advice()}"
     if kind == "BrokenProcessPool":
         return "a worker process was killed, mostly for lack of memory; free some and run it again"
     if kind == "SafetensorError":
@@ -63,6 +74,27 @@ def _explain_foreign(kind: str, message: str) -> str | None:
             if f"(os error {number})" in message:
                 return advice
     return None
+
+
+def _in_a_parser(error: BaseException) -> bool:
+    """Whether a library that reads JSON or YAML raised it: then a file is to blame, and not we."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raising = frames[-1].f_globals.get("__name__", "") if frames else ""
+    return raising.partition(".")[0] in ("json", "yaml", "ruamel")
+
+
+def _memory_advice() -> str:
+    """What to lower: the components where they fill the memory, else the batch."""
+    from dacr.config import load_params
+
+    try:
+        params = load_params()
+    except Exception:  # no parameters here, or no memory to read them: the error itself matters
+        return "lower train.batch_size (-S train.batch_size=…)"
+    m, rows = params.mixture.components, max(params.train.batch_size, 512)  # or features
+    if 4 * params.data.classes * m * rows >= FILLING:
+        return f"lower mixture.components, which is {m:,} (-S mixture.components=…)"
+    return f"lower train.batch_size, which is {params.train.batch_size:,} (-S train.batch_size=…)"
 
 
 @contextmanager
@@ -82,6 +114,42 @@ def termination_is_an_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def stay_on_the_cpu() -> None:
+    """Let no GPU that happens to be there take a run whose bits are promised.
+
+    ``train.portable`` promises the bits of a CPU, so that ``make repro`` ends in the same bytes on
+    every machine. ``DACR_DEVICE`` overrides.
+    """
+    from dacr.config import load_params
+
+    if load_params().train.portable:
+        os.environ.setdefault("DACR_DEVICE", "cpu")
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """^C and SIGTERM come when the block is done; a second one comes at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, wait) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    if asked:
+        raise KeyboardInterrupt
+
+
 def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
     """Run ``main``; turn what a user can mend into one line and exit code 1 (130: ^C).
 
@@ -90,6 +158,8 @@ def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
     """
     try:
         with termination_is_an_interrupt():
+            if stage in ON_A_DEVICE:
+                stay_on_the_cpu()
             main()
         if stage:
             check_code(stage)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dacr.config import Params
-from dacr.data.benchmark import SUMMARY, Benchmark, open_summary
+from dacr.data.benchmark import INDEX, SUMMARY, Benchmark, open_summary, read_index
 from dacr.errors import UserError
 from dacr.methods import make_method
 from dacr.methods.parts.method import Method
@@ -92,6 +93,8 @@ class Predictor:
         self.memory_ids, self.memory_labels = start.exemplars()
         self.memory_domains: list[str] = []
         self.memory_images = self._memory_images() if self.k else np.empty(0, np.uint8)
+        if not self.k and (run.benchmark / INDEX).exists():  # a published model has none
+            self._check_labels(read_index(run.benchmark)[1])
         self.memory_features = self._memory_features() if self.k else torch.empty(0)
 
     def __call__(self, images: Images) -> list[Prediction]:
@@ -123,14 +126,18 @@ class Predictor:
     def _features(self, images: Images) -> Tensor:
         return self.method.features_of(torch.from_numpy(images))
 
+    def _check_labels(self, index: pd.DataFrame) -> None:
+        """The names of classes come from the benchmark, so that it must be the run's own."""
+        if not np.array_equal(index["label"].reindex(self.memory_ids), self.memory_labels):
+            self._refuse_benchmark()
+
     def _memory_images(self) -> Images:
         benchmark = Benchmark.open(self.run.benchmark)
         index, ids = benchmark.index, self.memory_ids
-        if benchmark.image_size != self.size or ids.max() >= len(index):
+        if benchmark.image_size != self.size:
             self._refuse_benchmark()
+        self._check_labels(index)
         rows = index.iloc[ids]
-        if not (rows["label"].to_numpy() == self.memory_labels).all():
-            self._refuse_benchmark()
         self.memory_domains = [benchmark.domains[domain] for domain in rows["domain"]]
         images: Images = benchmark.images[ids]
         return images

@@ -21,10 +21,9 @@ from statistics import median
 
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 
-from dacr.config import Params
+from dacr.config import Params, load_params
 from dacr.learning.checkpoint import Checkpoint
 from dacr.learning.session import Session, open_session
 from dacr.learning.training import Batch, Phase, Trainer
@@ -76,7 +75,7 @@ def tiny_params(method: str, *overrides: str) -> Params:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "params.yaml"
         compose([*TINY, f"method={method}", *overrides], path)
-        return Params.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return load_params(path)
 
 
 def tiny_session(index: int) -> Session:
