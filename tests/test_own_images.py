@@ -182,3 +182,47 @@ def test_what_pillow_would_hand_to_an_interpreter_is_refused(own: Path, raw: Pat
     Image.fromarray(colours()).save(own / "photo" / "cat" / "x.png", "EPS")
     with pytest.raises(UserError, match=r"photo/cat/x\.png: not an image"):
         fetched(own, raw)
+
+
+def test_what_is_no_regular_file_counts_as_broken(own: Path, raw: Path, tmp_path: Path) -> None:
+    """Without the check this waits for ever: nobody writes into the pipe."""
+    os.mkfifo(own / "photo/cat/pipe.png")
+    (own / "photo/cat/link.png").symlink_to(own / "photo/cat/0.png")
+    with pytest.raises(UserError, match=r"^1 broken images \(photo/cat/pipe\.png: not a regular"):
+        fetched(own, raw)
+    source = fetched(own, raw, broken="skip")
+    assert source.facts(raw)["broken"] == ["photo/cat/pipe.png"]
+    assert source.facts(raw)["images"] == 9
+    os.mkfifo(tmp_path / "own.npz")
+    with pytest.raises(UserError, match="is not a regular file"):
+        fetch_source("npz", {"npz": {"path": str(tmp_path / "own.npz")}}, raw)
+
+
+def test_an_image_without_pixels_is_refused(own: Path, raw: Path, tmp_path: Path) -> None:
+    header = b"BM" + (54).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little")
+    size = (40).to_bytes(4, "little") + (0).to_bytes(4, "little") + (5).to_bytes(4, "little")
+    depth = (1).to_bytes(2, "little") + (24).to_bytes(2, "little") + bytes(24)
+    (own / "photo/cat/flat.bmp").write_bytes(header + size + depth)
+    with pytest.raises(UserError, match=r"^1 broken images \(photo/cat/flat\.bmp: "):
+        fetched(own, raw)
+    for shape in ((3, 0, 8, 3), (3, 8, 0)):
+        arrays = {"x": np.zeros(shape, np.uint8), "y": [0, 1, 1], "domain": [0, 0, 0]}
+        np.savez(tmp_path / "own.npz", **arrays)
+        with pytest.raises(UserError, match="have no pixels"):
+            fetch_source("npz", {"npz": {"path": str(tmp_path / "own.npz")}}, raw)
+        with pytest.raises(ValueError, match="it has no pixels: "):
+            pack_image(arrays["x"][0], 8)
+
+
+def test_names_that_look_the_same_are_one_class_and_one_domain(own: Path, raw: Path) -> None:
+    for domain, name in (("po\u0301", "cafe\u0301"), ("p\u00f3", "caf\u00e9")):
+        folder = own / domain / name
+        folder.mkdir(parents=True)
+        for number in (0, 1):
+            Image.fromarray(colours(number)).save(folder / f"{number}.png")
+    source = fetched(own, raw)
+    assert source.class_names(raw) == ["caf\u00e9", "cat", "dog"]
+    named = [sample for sample in source.read(raw) if sample.label == 0]
+    assert {sample.domain for sample in named} == {"p\u00f3"}
+    assert len({sample.source_id for sample in named}) == 4, "no file is lost"
+    assert {sample.part for sample in named} == {"train", "test"}

@@ -181,14 +181,17 @@ def test_per_pair_limits_the_training_images_alone(ncd: Scenario) -> None:
 
 
 def test_the_examples_of_the_documentation_run(home: Path) -> None:
-    page = conf_folder().parent / "docs/library.md"
-    if not page.is_file():
+    """The blocks that README.md and docs/library.md mark as run here."""
+    root = conf_folder().parent
+    if not (root / "docs/library.md").is_file():
         pytest.skip("not in a clone of the project")
-    examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
-    for example in examples:
-        exec(example, names)
-    assert len(examples) == 4
+    marked = r"<!-- run by tests/test_scenarios.py -->\n```python\n(.*?)```"
+    for page in ("README.md", "docs/library.md"):
+        examples = re.findall(marked, (root / page).read_text(encoding="utf-8"), re.DOTALL)
+        assert examples
+        for example in examples:
+            exec(example, names)
     assert names["session"].index == 1
     assert sum(map(len, names["right"].values())) == len(names["per_domain"])
     assert len(names["small"][0].train()) == 200

@@ -278,6 +278,16 @@ def test_a_name_wins_over_an_id(tmp_path: Path) -> None:
     assert list(schedule["class"]) == [1, 0]
 
 
+def test_a_name_is_the_same_in_either_unicode_form(tmp_path: Path) -> None:
+    """As an editor on one system writes it, and a folder on another."""
+    path = tmp_path / "t.csv"
+    path.write_text("session,class,domain\n1,cafe\u0301,0\n", encoding="utf-8")
+    schedule = make_schedule(
+        "table", 2, 1, sessions=1, table=str(path), class_names=["a", "caf\xe9"]
+    )
+    assert list(schedule["class"]) == [1]
+
+
 def test_a_committed_schedule_is_a_valid_user_table() -> None:
     setting = PAPER["icifar20_ncd"]
     path = str(SCHEDULES / "icifar20_ncd.csv")

@@ -46,18 +46,43 @@ def _checked_stdin() -> str | UserError:
 
 
 def _inside(folder: str) -> Iterator[str | UserError]:
-    """The images in a folder at any depth, and subfolders that cannot be read."""
-    unread: list[OSError] = []
-    files = [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder, onerror=unread.append)
-        for name in names
-        if Path(name).suffix.lower() in IMAGES
-    ]
-    yield from (_checked(str(file)) for file in sorted(files))
-    yield from (UserError(f"{error.filename}: {_reason(error)}") for error in unread)
-    if not files and not unread:
+    """The images in a folder at any depth in order, and subfolders that cannot be read."""
+    empty = True
+    for found in _walk(folder):
+        empty = False
+        yield found
+    if empty:
         yield UserError(f"{folder}: the folder holds no images ({', '.join(sorted(IMAGES))})")
+
+
+def _walk(folder: str) -> Iterator[str | UserError]:
+    """Folder by folder, so that only the names in one and in those around it are in memory."""
+    waiting = [(folder, True)]
+    while waiting:
+        path, is_folder = waiting.pop()
+        if not is_folder:
+            yield _checked_in_folder(path)
+            continue
+        try:
+            with os.scandir(path) as entries:
+                inside = sorted(((own.name, own) for own in entries), reverse=True)
+        except OSError as error:
+            yield UserError(f"{path}: {_reason(error)}")
+            continue
+        for name, own in inside:
+            below, place = own.is_dir(follow_symlinks=False), str(Path(path, name))
+            if below:
+                waiting.append((place, True))
+            elif Path(name).suffix.lower() in IMAGES and not os.path.isdir(place):  # noqa: PTH112
+                waiting.append((place, False))  # but no link to a folder, which may lead back
+
+
+def _checked_in_folder(name: str) -> str | UserError:
+    """Who names a pipe wants it read; one that lies in a folder may be waited for without end."""
+    checked = _checked(name)
+    if isinstance(checked, str) and not Path(name).is_file():
+        return UserError(f"{name}: not a regular file")
+    return checked
 
 
 def _checked(name: str) -> str | UserError:

@@ -12,8 +12,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 
-from dacr.config import Data
+from dacr.config import Data, DuplicatePolicy
 from dacr.data.benchmark import COLUMNS, IMAGES, INDEX, SUMMARY, count, pixels_hash
+from dacr.data.duplicates import (
+    cut,
+    find_duplicates,
+    refuse_duplicates,
+    tell_duplicates,
+    to_drop,
+)
+from dacr.data.names import one_form
 from dacr.data.packing import Packed, packed
 from dacr.data.restriction import Limit, limit_of, restricted
 from dacr.data.sources import get_source
@@ -29,12 +37,13 @@ def build(data: Data, seed: int, raw: Path, out: Path) -> list[str]:
     """The benchmark of ``params.yaml`` in ``out``; what was built, as lines."""
     options = data.source_options | data.read_options
     sources = [(get_source(name, options), raw / name) for name in data.sources]
-    classes = data.class_names or names_of_classes(sources)
+    classes = [one_form(name) for name in data.class_names or names_of_classes(sources)]
+    domains = [one_form(name) for name in data.domains]
     check_classes(data, classes)
     summary = build_benchmark(
         data.benchmark,
         classes,
-        data.domains,
+        domains,
         sources,
         image_size=data.image_size,
         out=out,
@@ -42,8 +51,15 @@ def build(data: Data, seed: int, raw: Path, out: Path) -> list[str]:
         limit=limit_of(data),
         validation=data.validation,
         seed=seed,
+        duplicates=data.duplicates,
     )
-    return [*tell_counts(summary), *tell_choice(summary["origins"]), *tell_validation(data)]
+    found = find_duplicates(pd.read_parquet(out / INDEX))
+    return [
+        *tell_counts(summary),
+        *tell_choice(summary["origins"]),
+        *tell_validation(data),
+        *tell_duplicates(found, data.benchmark, classes, domains),
+    ]
 
 
 def names_of_classes(sources: Sources) -> list[str]:
@@ -58,7 +74,7 @@ def names_of_classes(sources: Sources) -> list[str]:
             raise UserError(
                 f"the source '{source.name}' does not name its classes; set data.class_names"
             )
-        names |= dict.fromkeys(own)
+        names |= dict.fromkeys(map(one_form, own))
     return list(names)
 
 
@@ -85,8 +101,9 @@ def build_benchmark(
     limit: Limit | None = None,
     validation: float = 0.0,
     seed: int = 0,
+    duplicates: DuplicatePolicy = "warn",
 ) -> dict[str, Any]:
-    """Pack what ``sources`` hold into ``out``; for the last three see ``restrict``.
+    """Pack what ``sources`` hold into ``out``; for ``limit``, … ``seed`` see ``restrict``.
 
     Returns the summary, which stands there as ``benchmark.json``.
     """
@@ -96,8 +113,14 @@ def build_benchmark(
     chunks = packed(_checked(samples, classes, domains), image_size, workers)
     progress = AmountProgress(f"build {name}", total or _size(sources), IN_IMAGES)
     try:
-        with _partial(out / IMAGES).open("wb") as file:
+        with _partial(out / IMAGES).open("w+b") as file:
             index, digest = _write_images(file, chunks, image_size, domains, progress)
+            found = find_duplicates(index)
+            if duplicates == "refuse":
+                refuse_duplicates(found, classes)
+            dropped = to_drop(found) if duplicates == "drop" else []
+            if dropped:
+                index, digest = _cut_images(file, index, dropped, image_size)
     finally:
         progress.close()
     if index.empty:
@@ -115,6 +138,8 @@ def build_benchmark(
         },
         "pixels_sha256": digest,
     }
+    if duplicates == "drop":
+        summary["dropped_duplicates"] = len(dropped)
     text = json.dumps(summary, indent=2, sort_keys=True, ensure_ascii=False)
     _partial(out / SUMMARY).write_text(text + "\n", encoding="utf-8")
     for file_name in (IMAGES, INDEX, SUMMARY):
@@ -134,7 +159,10 @@ def tell_counts(summary: Mapping[str, Any]) -> list[str]:
         spans = {part: _span([pair[part] for pair in pairs]) for part in ("train", "test")}
         lines.append(f"  {domain}: {spans['train']} to train and {spans['test']} to test per class")
     origins = summary["origins"].items()
-    return lines + [f"  source {name}: {facts['kind']}" for name, facts in origins]
+    lines += [f"  source {name}: {facts['kind']}" for name, facts in origins]
+    if dropped := summary.get("dropped_duplicates"):
+        lines.append(f"  {dropped:,} images are left out as duplicates (data.duplicates: drop)")
+    return lines
 
 
 def tell_choice(origins: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -175,10 +203,11 @@ def _read(sources: Sources, classes: list[str]) -> Iterator[Sample]:
     are (digits, or classes that data.class_names renames).
     """
     for source, folder in sources:
-        names = source.class_names(folder) or []
+        names = [one_form(name) for name in source.class_names(folder) or []]
         labels = [classes.index(name) for name in names] if set(names) <= set(classes) else []
         for sample in source.read(folder):
-            yield replace(sample, label=labels[sample.label]) if labels else sample
+            label = labels[sample.label] if labels else sample.label
+            yield replace(sample, label=label, domain=one_form(sample.domain))
 
 
 def _size(sources: Sources) -> int | None:
@@ -226,6 +255,15 @@ def _write_images(
     index = pd.DataFrame(rows, columns=list(COLUMNS)[1:])
     index.insert(0, "id", np.arange(len(rows)))
     return index, digest.hexdigest()
+
+
+def _cut_images(
+    file: BinaryIO, index: pd.DataFrame, dropped: list[int], size: int
+) -> tuple[pd.DataFrame, str]:
+    """images.npy without some of its rows."""
+    file.seek(0)
+    _write_header(file, len(index) - len(dropped), size)
+    return cut(file, file.tell(), size * size * 3, index, dropped)
 
 
 def _write_header(file: BinaryIO, n: int, size: int) -> None:

@@ -27,6 +27,8 @@ def pack_image(image: NDArray[np.uint8] | bytes, size: int) -> NDArray[np.uint8]
     """One image as size×size×3: three channels, scaled (not cropped) with antialiasing."""
     if isinstance(image, np.ndarray) and image.shape == (size, size, 3):
         return image
+    if isinstance(image, np.ndarray) and 0 in image.shape:
+        raise ValueError(f"it has no pixels: {'×'.join(map(str, image.shape[:2]))}")
     picture = Image.open(BytesIO(image)) if isinstance(image, bytes) else Image.fromarray(image)
     picture = picture.convert("RGB")
     if picture.size != (size, size):

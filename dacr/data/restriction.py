@@ -10,6 +10,7 @@ from typing import cast
 import pandas as pd
 
 from dacr.config import Data
+from dacr.data.names import one_form
 from dacr.data.sources.base import Part, Sample
 from dacr.rng import derive_seed
 
@@ -22,7 +23,9 @@ def limit_of(data: Data) -> Limit | None:
     most = data.per_pair
     if most is None:
         return None
-    return most.get if isinstance(most, dict) else lambda domain: most
+    if isinstance(most, int):
+        return lambda domain: most
+    return {one_form(domain): own for domain, own in most.items()}.get
 
 
 def restrict(

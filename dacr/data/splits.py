@@ -19,6 +19,7 @@ import pandas as pd
 
 from dacr.config import Data, Schedule
 from dacr.data import streams
+from dacr.data.names import one_form
 from dacr.data.session_table import COLUMNS, session_file
 from dacr.data.shares import SHARE, deal, first_appearances, read_with_shares
 from dacr.data.streams import Pair, Shares
@@ -206,7 +207,8 @@ def _read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
         raise UserError(f"{path}, line 1: give the columns session,class,domain")
     if not rows:
         raise UserError(f"{path}, line 1: no pair follows; give at least one")
-    return rows
+    named = ("class", "domain")
+    return [(line, row | {own: one_form(row[own]) for own in named}) for line, row in rows]
 
 
 def _read_table(

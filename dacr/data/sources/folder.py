@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Literal
 
 from PIL import Image, UnidentifiedImageError
 
 from dacr.data.archives import open_zip, refuse_unsafe_name
 from dacr.data.files import user_path
+from dacr.data.names import one_form
 from dacr.data.pictures import (
     FORMATS,
     OTHER_SUFFIXES,
@@ -56,18 +58,24 @@ class FolderSource(Source):
 
     def class_names(self, folder: Path) -> list[str]:
         with open_zip(folder / ARCHIVE) as archive:
-            return sorted({name.split("/")[1] for name in archive.namelist()})
+            return sorted({_pair(name)[1] for name in archive.namelist()})
 
     def read(self, folder: Path) -> Iterator[Sample]:
         labels = {name: label for label, name in enumerate(self.class_names(folder))}
         with open_zip(folder / ARCHIVE) as archive:
             images = archive.namelist()
-            pairs = {image: tuple(image.split("/")[:2]) for image in images}
+            pairs = {image: _pair(image) for image in images}
             test = held_out(pairs, self._options.test_fraction)
             for image in images:
                 domain, name = pairs[image]
                 part: Literal["train", "test"] = "test" if image in test else "train"
                 yield Sample(archive.read(image), labels[name], domain, part, image)
+
+
+def _pair(image: str) -> tuple[str, str]:
+    """The domain and the class of an image; one folder may spell ``é`` otherwise than another."""
+    domain, name, _ = image.split("/")
+    return one_form(domain), one_form(name)
 
 
 def make_source(name: str, options: Mapping[str, Any]) -> FolderSource:
@@ -145,7 +153,11 @@ def _examine(root: Path, image: str) -> Finding:
     try:
         image.encode()
         refuse_unsafe_name(root, image)
+        if not S_ISREG((root / image).stat().st_mode):
+            return Finding("not a regular file: a pipe, a socket or a device")
         with Image.open(root / image, formats=FORMATS) as picture:
+            if 0 in picture.size:
+                return Finding(f"it has no pixels: {picture.height}×{picture.width}")
             if may_be_spoilt(picture):
                 return Finding(spoilt=redrawn(picture) is not None)
             picture.draft("RGB", (8, 8))  # a JPEG is read to its end, but not at its full size

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dacr.data.archives import read_npz
 from dacr.data.files import Fingerprint, copy_in, user_path
+from dacr.data.names import one_form
 from dacr.data.sources.base import Sample, Source
 from dacr.data.sources.options import Options, TestFraction, held_out, parse_options
 from dacr.data.sources.origin import write_origin
@@ -44,7 +45,14 @@ def _load(path: Path) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]]:
             )
     if not len(x):
         raise UserError(f"{path} holds no images")
-    return x, y, domain
+    if 0 in x.shape:
+        raise UserError(f"{path}: x is {x.shape}; its images have no pixels")
+    return x, _in_one_form(y), _in_one_form(domain)
+
+
+def _in_one_form(names: NDArray[Any]) -> NDArray[Any]:
+    """Names are compared in one Unicode form; numbers are what they are."""
+    return np.array([one_form(name) for name in names]) if names.dtype.kind == "U" else names
 
 
 class NpzSource(Source):
@@ -54,6 +62,8 @@ class NpzSource(Source):
 
     def fetch(self, folder: Path) -> None:
         path = user_path(self._options.path)
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise UserError(f"{path} is not a regular file; name an .npz file")
         images, _, _ = _load(path)
         copy_in(path, folder / FILE)
         facts = {"source": self.name, "kind": "own images", "images": len(images)}
