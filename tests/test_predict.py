@@ -7,12 +7,15 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -22,13 +25,16 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from dacr.cli import predict as command
 from dacr.data.any_image import named_images, read_image
 from dacr.data.benchmark import Benchmark
 from dacr.data.packing import pack_image
 from dacr.errors import UserError
 from dacr.experiments.reading import open_experiment
 from dacr.experiments.trained import open_run
-from dacr.sessions.predict import Predictor, TrainedRun
+from dacr.report.predictions import CsvLines, JsonLines, Output, PrettyTable
+from dacr.runtime.stage import termination_is_an_interrupt
+from dacr.sessions.predict import BATCH, Prediction, Predictor, TrainedRun
 from tests import tiny_pipeline
 from tests.experiment_project import call, dacr, put_under_dvc, refusal, run, save
 
@@ -569,6 +575,147 @@ def test_what_is_done_is_told_whatever_happens(
     assert one.name in capsys.readouterr().out
 
 
+class Fake:
+    """A predictor that counts what it is asked; ``while_predicting`` is called in the middle."""
+
+    size = 8
+
+    def __init__(self, while_predicting: Callable[[], object] = lambda: None) -> None:
+        self.batches: list[int] = []
+        self.while_predicting = while_predicting
+
+    def __call__(self, images: np.ndarray) -> list[Prediction]:
+        self.while_predicting()
+        self.batches.append(len(images))
+        return [Prediction(0, "a", 1.0, None, None, None, []) for _ in images]
+
+
+def predicted(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [json.loads(line)["image"] for line in capsys.readouterr().out.splitlines()]
+
+
+def ask(
+    names: Iterator[str], predictor: Fake, tally: command.Tally, output: Output | None = None
+) -> None:
+    command._predict(names, cast(Predictor, predictor), output or JsonLines(), None, tally)
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images come from nowhere: what is tested is what becomes of them."""
+    from dacr.data import any_image as images
+
+    monkeypatch.setattr(images, "read_image", lambda name, size: np.zeros((8, 8, 3), np.uint8))
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("output", [JsonLines, lambda: CsvLines(0), lambda: PrettyTable("x")])
+def test_of_ten_thousand_images_one_batch_is_in_memory(
+    output: Callable[[], Output], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, told, waiting = 0, io.StringIO(), []
+
+    def names() -> Iterator[str]:
+        nonlocal asked
+        for number in range(10_000):
+            waiting.append(asked - len(re.findall(r"n\d{5}\b", told.getvalue())))
+            if len(told.getvalue()) > 100_000:  # so that counting stays quick
+                asked -= len(re.findall(r"n\d{5}\b", told.getvalue()))
+                told.seek(0)
+                told.truncate()
+            asked += 1
+            yield f"n{number:05d}"
+
+    monkeypatch.setattr(sys, "stdout", told)
+    monkeypatch.setattr(told, "reconfigure", lambda **_: None, raising=False)
+    tally, predictor = command.Tally(), Fake()
+    ask(names(), predictor, tally, output())
+    assert max(waiting) <= BATCH
+    assert tally.done == sum(predictor.batches) == 10_000
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that was started in the background may ignore ^C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("unread", "interruptible")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_loses_no_prediction(
+    capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    """It comes as a real signal: while an image is waited for, and in the middle of a batch."""
+
+    def names() -> Iterator[str]:
+        yield from map(str, range(BATCH + 100))
+        os.kill(os.getpid(), number)
+        yield "never read"
+
+    tally = command.Tally()
+    with termination_is_an_interrupt(), pytest.raises(KeyboardInterrupt):
+        ask(names(), Fake(), tally)
+    assert predicted(capsys) == [str(n) for n in range(BATCH + 100)]
+    assert tally.done == BATCH + 100
+    tally, predictor = command.Tally(), Fake(lambda: os.kill(os.getpid(), number))
+    with termination_is_an_interrupt(), pytest.raises(KeyboardInterrupt):
+        ask(map(str, range(1000)), predictor, tally)
+    assert predicted(capsys) == [str(n) for n in range(BATCH)]
+    assert predictor.batches == [BATCH], "no further batch is begun"
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_closed_pipe_ends_the_work_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    predictor = Fake()
+    with open(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(BrokenPipeError):
+            ask(map(str, range(10_000)), predictor, command.Tally())
+        monkeypatch.undo()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # what is left in the buffer goes there
+    assert predictor.batches == [BATCH]
+
+
+def test_a_list_is_read_as_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with open(reader) as stdin, open(writer, "wb", 0) as pipe:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        names = command._listed("-")
+        pipe.write(b"one.png\n")
+        assert next(names) == "one.png"  # although the list has no end yet
+        pipe.write(b"two.png\r\n\n")
+        assert next(names) == "two.png"
+        pipe.write(b"x" * command.LONGEST)
+        with pytest.raises(UserError, match="line 4 is too long for a name"):
+            next(names)
+
+
+def test_a_closed_output_is_one_line(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(UserError, match="standard output is closed"):
+        call(project, "predict", "runs/02", "pngs")
+
+
+@pytest.mark.parametrize("exemplars", [0, 1])
+def test_the_model_of_another_benchmark_is_refused(
+    project: Path, tmp_path: Path, exemplars: int
+) -> None:
+    """Its labels would be told by wrong names; nothing but the memory can show it."""
+    own = open_in(project, "runs/02", tmp_path)
+    other = tmp_path / "benchmark"
+    shutil.copytree(own.benchmark, other)
+    index = pd.read_parquet(other / "index.parquet")
+    index["label"] = (index["label"] + 1) % len(tiny_pipeline.CLASSES)
+    (other / "index.parquet").unlink()
+    index.to_parquet(other / "index.parquet", index=False)
+    with pytest.raises(UserError, match="is not the benchmark that runs/02 was trained on"):
+        Predictor(replace(own, benchmark=other), exemplars)
+
+
 def test_a_count_that_is_none_is_told_in_words(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -668,6 +815,17 @@ def test_what_cannot_be_entered_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     image, error = named_images([str(tmp_path)])
     assert image == str(tmp_path / "a.png")
     assert str(error) == f"{tmp_path / 'closed'}: permission denied"
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    (tmp_path / "back").symlink_to(tmp_path)
+    (tmp_path / "z.png").write_text("x")
+    pipe, loop, image = named_images([str(tmp_path)])
+    assert str(pipe) == f"{tmp_path / 'a.png'}: not a regular file"
+    assert isinstance(loop, UserError)
+    assert image == str(tmp_path / "z.png")
 
 
 def test_a_device_without_an_end_is_refused() -> None:

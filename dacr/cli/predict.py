@@ -4,16 +4,22 @@ The confidence is P(y|x): the posterior of the mixture (Eq. 11) for methods w/ o
 the class scores for all others. It is not calibrated. Images are resized as the benchmark's are;
 photographs are turned upright, 16-bit grey is scaled to 8 bits, transparent parts become white.
 Files that are no images are named on standard error, the others are predicted, the exit code is 1.
+Images are read and told 256 at a time, so that any number of them fits into memory; ^C ends after
+those that are read.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +29,18 @@ from dacr.data import any_image
 from dacr.errors import UserError, naming
 from dacr.experiments.reading import refuse_the_pipelines
 from dacr.experiments.trained import open_run
+from dacr.runtime.stage import interrupts_wait
 
 if TYPE_CHECKING:  # torch takes seconds to load: what is wrong is reported before
     from dacr.report.predictions import Output
     from dacr.sessions.predict import Predictor
+
+
+NO_IMAGE = "name at least one image, a folder of images, or - for standard input"
+LONGEST = 1 << 16
+"""Bytes that no name of a file has."""
+
+Batch = list[tuple[str, NDArray[np.uint8]]]
 
 
 def _count(text: str) -> int:
@@ -74,11 +88,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    names, folder = _names(arguments), arguments.save_exemplars
+    if sys.stdout is None:
+        raise UserError("standard output is closed; nothing could be told")
+    names, folder, tally = _names(arguments), arguments.save_exemplars, Tally()
     _check_folder(folder, arguments.exemplars)
-    images, refused = _found(names)
-    if not images:
-        raise UserError(f"{refused} could not be read, 0 could")
+    images = _found(names, tally)
+    first = next(images, None)
+    if first is None and not tally.refused:
+        raise UserError(NO_IMAGE)
+    if first is None:
+        raise UserError(f"{tally.refused:,} could not be read, 0 could")
     with TemporaryDirectory(prefix="dacr-") as scratch:
         found = open_run(arguments.trained, Path(scratch), with_images=arguments.exemplars > 0)
         if found.note:
@@ -94,13 +113,23 @@ def run(arguments: argparse.Namespace) -> None:
         from dacr.sessions.predict import Predictor
 
         predictor = Predictor(found, arguments.exemplars)
-        output = _output(arguments, predictor)
         try:
-            refused += (late := _predict(images, predictor, output, folder))
-        finally:  # what is done is shown, whatever happens
-            output.close()
-    if refused:
-        raise UserError(f"{refused} could not be read, {len(images) - late} could")
+            _predict(
+                chain([first], images), predictor, _output(arguments, predictor), folder, tally
+            )
+        except KeyboardInterrupt:
+            told = f"the predictions of {tally.done:,} images are complete"
+            raise KeyboardInterrupt(told) from None
+    if tally.refused:
+        raise UserError(f"{tally.refused:,} could not be read, {tally.done:,} could")
+
+
+@dataclass
+class Tally:
+    """How many images were predicted, and how many could not be read."""
+
+    done: int = 0
+    refused: int = 0
 
 
 def _check_folder(folder: Path | None, exemplars: int) -> None:
@@ -110,39 +139,52 @@ def _check_folder(folder: Path | None, exemplars: int) -> None:
         refuse_the_pipelines(folder, "--save-exemplars")
 
 
-def _names(arguments: argparse.Namespace) -> list[str]:
-    """The images that the command line asks for, before any work."""
+def _names(arguments: argparse.Namespace) -> Iterator[str]:
+    """The images that the command line asks for; what cannot be opened is refused at once."""
     names = list(arguments.images)
     if [*names, arguments.from_file].count(any_image.STDIN) > 1:
         raise UserError("standard input can be read once: give - only once")
-    if arguments.from_file:
-        names += _listed(arguments.from_file)
-    if not names:
-        raise UserError("name at least one image, a folder of images, or - for standard input")
-    return names
+    if not names and not arguments.from_file:
+        raise UserError(NO_IMAGE)
+    return chain(names, _listed(arguments.from_file) if arguments.from_file else [])
 
 
-def _listed(file: str) -> list[str]:
+def _listed(file: str) -> Iterator[str]:
     if file != any_image.STDIN:
         with naming(f"--from-file {file}"):
-            content = Path(file).read_bytes()
-    elif sys.stdin is None or sys.stdin.closed:
+            return _lines(Path(file).open("rb"), file)
+    if sys.stdin is None or sys.stdin.closed:
         raise UserError("standard input is closed; pipe a list of names into it")
-    else:
-        if sys.stdin.isatty():
-            _tell("names of images, one per line; end with Ctrl-D on a line of its own")
-        content = sys.stdin.buffer.read()
-    lines = content.decode("utf-8-sig", errors="surrogateescape").split("\n")
-    return [line.removesuffix("\r") for line in lines if line.strip()]
+    if sys.stdin.isatty():
+        _tell("names of images, one per line; end with Ctrl-D on a line of its own")
+    return _lines(sys.stdin.buffer, file)
 
 
-def _found(names: list[str]) -> tuple[list[str], int]:
-    """The images that seem readable; the others are reported at once, and counted."""
-    found = list(any_image.named_images(names))
-    wrong = [name for name in found if isinstance(name, UserError)]
-    for error in wrong:
-        _tell(str(error))
-    return [name for name in found if isinstance(name, str)], len(wrong)
+def _lines(stream: BinaryIO, file: str) -> Iterator[str]:
+    """The names in a list, read as they are needed."""
+    own = nullcontext() if file == any_image.STDIN else stream
+    with own, naming(f"--from-file {file}"):
+        for number, line in enumerate(iter(lambda: stream.readline(LONGEST), b"")):
+            if len(line) == LONGEST:
+                raise UserError(f"--from-file {file}: line {number + 1} is too long for a name")
+            coding = "utf-8" if number else "utf-8-sig"
+            name = line.decode(coding, errors="surrogateescape")
+            if name.strip():
+                yield name.removesuffix("\n").removesuffix("\r")
+
+
+def _found(names: Iterator[str], tally: Tally) -> Iterator[str]:
+    """The images that seem readable; the others are reported as they come, and counted."""
+    for name in any_image.named_images(names):
+        if isinstance(name, str):
+            yield name
+        else:
+            _refuse(name, tally)
+
+
+def _refuse(error: UserError, tally: Tally) -> None:
+    tally.refused += 1
+    _tell(str(error))
 
 
 def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
@@ -156,26 +198,48 @@ def _output(arguments: argparse.Namespace, predictor: Predictor) -> Output:
     return PrettyTable(f"{arguments.trained}: {params.method} on {params.benchmark}")
 
 
-def _predict(names: list[str], predictor: Predictor, output: Output, folder: Path | None) -> int:
-    """Predict batch by batch; how many images could not be read."""
+def _predict(
+    names: Iterator[str],
+    predictor: Predictor,
+    output: Output,
+    folder: Path | None,
+    tally: Tally,
+) -> None:
+    """Predict batch by batch; only one is in memory.
+
+    ^C while an image is waited for or read ends this after those that are read are predicted.
+    """
     from dacr.sessions.predict import BATCH
 
-    refused = 0
-    for start in range(0, len(names), BATCH):
-        batch: list[tuple[str, NDArray[np.uint8]]] = []
-        for name in names[start : start + BATCH]:
+    batch: Batch = []
+    try:
+        for name in names:
             try:
                 batch.append((name, any_image.read_image(name, predictor.size)))
             except UserError as error:
-                refused += 1
-                _tell(str(error))
-        predictions = predictor(np.stack([image for _, image in batch])) if batch else []
-        for (name, _), prediction in zip(batch, predictions, strict=True):
+                _refuse(error, tally)
+            if len(batch) == BATCH:
+                _finish(batch, predictor, output, folder, tally)
+    finally:
+        if batch:
+            _finish(batch, predictor, output, folder, tally)
+
+
+def _finish(
+    batch: Batch, predictor: Predictor, output: Output, folder: Path | None, tally: Tally
+) -> None:
+    """Predict what was read and tell all of it, also when ^C comes meanwhile."""
+    with interrupts_wait():
+        own = list(batch)
+        batch.clear()
+        predictions = predictor(np.stack([image for _, image in own]))
+        for (name, _), prediction in zip(own, predictions, strict=True):
             output.add(name, prediction)
+        output.flush()
+        tally.done += len(own)
         if folder:
             for exemplar in {e.id: e for p in predictions for e in p.exemplars}.values():
                 _save(predictor.image_of(exemplar), folder / f"exemplar-{exemplar.id}.png")
-    return refused
 
 
 def _save(image: NDArray[np.uint8], path: Path) -> None:

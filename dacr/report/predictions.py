@@ -24,8 +24,8 @@ class Output:
         """One image's prediction."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """All predictions have been added."""
+    def flush(self) -> None:
+        """A batch has been added: nothing of it may stay unseen."""
 
 
 def prediction_facts(image: str, prediction: Prediction) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class CsvLines(Output):
 
 
 class PrettyTable(Output):
-    """All at once, since a column is as wide as its widest entry."""
+    """A table per batch, since a column is as wide as its widest entry; the first has the title."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -92,10 +92,11 @@ class PrettyTable(Output):
         cells = (image, prediction.class_name, f"{prediction.confidence:.3f}", component)
         self._rows.append([printable(text) for text in (*cells, near or NOTHING)])
 
-    def close(self) -> None:
+    def flush(self) -> None:
         if self._rows:
             sheet = Sheet(self._title, HEADINGS, self._rows, "left")
             console_of().print(table_of(sheet))
+            self._title, self._rows = "", []
 
 
 def printable(text: str) -> str:
