@@ -18,6 +18,7 @@ import pytest
 from dacr.errors import UserError
 from dacr.experiments import engine as engines
 from dacr.experiments.engine import LocalEngine, Project
+from dacr.experiments.images import images_digest
 from dacr.experiments.node import start_worker, stop
 from dacr.experiments.plan import Experiment
 from dacr.experiments.records import Store
@@ -68,6 +69,9 @@ def test_its_results_stand_in_files(project: Path, swept: str) -> None:
     assert record.setting["threads"] == 1
     assert record.revision == run(project, "git", "rev-parse", "HEAD").strip()
     assert record.whole
+    summary = next((project / ".dacr/paper/clones").glob("*/data/benchmark/benchmark.json"))
+    content = json.loads(summary.read_text(encoding="utf-8"))
+    assert record.data["images"] == images_digest(content, restricted=True)  # tiny is limited
     page = (folder / "sweep-tiny.html").read_text(encoding="utf-8")
     assert f"dvc exp apply {GOOD}" in page
     assert record.command in page

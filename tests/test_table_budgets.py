@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dacr.evaluation.budget import NAMES
-from dacr.experiments.plan import Experiment, experiment_of
+from dacr.experiments.plan import Experiment, composed, experiment_of
 from dacr.experiments.records import Record, Store
 from dacr.experiments.results import Results, results_of, with_counted_budgets
-from dacr.experiments.tables import Paper, Row
+from dacr.experiments.tables import Axis, Paper, Row
+from dacr.report.html import Sheet
+from dacr.report.table_checks import check_sheet
 from dacr.report.table_figures import metric_sheet
+from dacr.report.table_markdown import markdown
 from dacr.report.table_page import render_table
+from dacr.report.table_sizes import sheets
 from tests.paper_records import record_of
 
 MINI = "idigits_mini"
@@ -52,6 +58,47 @@ def test_budgets_stand_beside_accuracies_of_any_age(paper: Paper, store: Store) 
     forgetting = metric_sheet(results, "nd", "forgetting", lambda own: "")
     assert "parameters" not in forgetting.columns
     assert "7 MFLOP" in render_table(results)
+
+
+def test_a_table_of_sizes_says_what_each_size_costs(paper: Paper, store: Store) -> None:
+    own = composed(MINI, "ncd", "der")["memory"]["size"]
+    axis = Axis(parameter="memory.size", symbol="B", values={"default": [own, 7 * own]})
+    table = paper.table("scale").model_copy(update={"along": [axis]})
+    assert not costs(results_of(paper, table, MINI, store))
+    row = paper.rows(table, MINI)[f"der @ memory.size = {7 * own}"]
+    store.add(counted(record_of(experiment_of(table, row, MINI, "ncd", 11))))
+    (sheet,) = costs(results_of(paper, table, MINI, store))
+    assert sheet.columns == ["", f"B = {own}", f"B = {7 * own}"]
+    assert sheet.rows[0] == ["DER", "–", "1 M, 7 MFLOP"]
+
+
+def costs(results: Results) -> list[Sheet]:
+    return [own for own in sheets(results) if own.label == "NCD, parameters and training"]
+
+
+def test_a_table_of_checks_says_what_each_row_costs(paper: Paper, store: Store) -> None:
+    table = paper.table("calibration")
+    rows = paper.rows(table, MINI)
+    first = next(iter(rows.values()))
+    assert first.split
+    results = results_of(paper, table, MINI, store)
+    assert "parameters" not in check_sheet(results, lambda own: "").columns
+    results = replace(results, counted={(next(iter(rows)), first.split): BUDGET})
+    sheet = check_sheet(results, lambda own: "")
+    assert sheet.columns[-4:] == COLUMNS
+    assert sheet.rows[0][-4:] == ["1 M", "4 MB", "5 M", "7 MFLOP"]
+    assert sheet.rows[1][-4:] == ["–"] * 4
+
+
+def test_a_markdown_table_says_what_its_accuracies_cost(paper: Paper, store: Store) -> None:
+    store.add(counted(record_of(experiment(paper, "der"))))
+    store.add(record_of(experiment(paper, "replay")))
+    lines = markdown(results_of(paper, paper.table("main"), MINI, store), [METRIC]).splitlines()
+    assert lines[0].endswith("| over | parameters | training | seeds |")
+    assert [line.split(" | ")[-3:] for line in lines[2:]] == [
+        ["–", "–", "1 |"],
+        ["1 M", "7 MFLOP", "1 |"],
+    ]
 
 
 def test_budgets_of_older_records_can_be_counted(paper: Paper, store: Store) -> None:

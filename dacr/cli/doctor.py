@@ -22,6 +22,7 @@ from dacr.experiments.devices import write_measured
 from dacr.experiments.repository import require_project
 from dacr.methods import known_methods
 from dacr.runtime.device import pick_device
+from dacr.runtime.portable import has_avx2
 from dacr.runtime.pretend import PretendGpu, pretend_device
 from dacr.runtime.provenance import machine
 from dacr.sessions.trial import Trial, loop_share, tiny_params, training_rates, trial
@@ -71,6 +72,7 @@ def facts(device: torch.device) -> list[tuple[str, str]]:
         ("system", f"{here['platform']}, Python {here['python']}"),
         ("torch", f"{torch.__version__}, {_build()}"),
         ("driver", _driver()),
+        ("portable bits", _portable()),
     ]
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -88,6 +90,13 @@ def _build() -> str:
         return "a CPU build: it cannot use a GPU; `pip install torch` from PyPI brings CUDA"
     usable = "usable" if torch.cuda.is_available() else "no GPU is visible to it"
     return f"built for CUDA {torch.version.cuda}, {usable}"
+
+
+def _portable() -> str:
+    """Whether a run on the CPU can have the bytes of the committed one."""
+    if has_avx2():
+        return "yes: with train.portable those of every x86-64 CPU with AVX2"
+    return "no: /proc/cpuinfo names no AVX2; equal runs have equal bytes here, not everywhere"
 
 
 def _driver() -> str:

@@ -24,6 +24,7 @@ from dacr.experiments.plan import (
     tasks,
     to_run,
 )
+from dacr.experiments.rates import with_rough_times
 from dacr.experiments.records import SCRATCH, Store, write_text
 from dacr.experiments.repository import head, require_committed, require_project, uncommitted
 from dacr.experiments.results import (
@@ -165,8 +166,7 @@ def _plan(paper: Paper, arguments: argparse.Namespace, console: Console) -> None
     store = Store()
     planned = tasks(table, chosen, store)
     device = device_called(arguments.device, paper) if arguments.device else None
-    if device:
-        planned = on_device(planned, device, store)
+    planned = on_device(planned, device, store) if device else with_rough_times(planned, store)
     show_plan(planned, arguments.redo, arguments.jobs, console, device)
     if changed := uncommitted():
         console.print(f"Before a run commit {', '.join(changed[:3])}: it uses what is committed.")
@@ -182,7 +182,7 @@ def _run(paper: Paper, arguments: argparse.Namespace, console: Console) -> None:
     revision = head()
     with only_sweep() as lock:
         store = Store()
-        planned = tasks(table, chosen, store)
+        planned = with_rough_times(tasks(table, chosen, store), store)
         waiting = to_run(planned, arguments.redo)
         failed: dict[str, str] = {}
         if not waiting:

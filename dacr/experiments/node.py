@@ -59,6 +59,8 @@ def _kill_group(process: subprocess.Popen[bytes]) -> bool:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return False
+    except PermissionError:  # macOS, of a group whose processes have all ended
+        pass
     process.poll()
     return True
 
@@ -66,9 +68,13 @@ def _kill_group(process: subprocess.Popen[bytes]) -> bool:
 def finished(process: subprocess.Popen[bytes]) -> int:
     """How a worker ended; it leaves no process behind, however it or we end."""
     try:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:  # macOS before Python 3.13
+            process.wait()
     finally:
-        os.killpg(process.pid, signal.SIGKILL)  # not yet reaped, so the group is still its own
+        with suppress(ProcessLookupError, PermissionError):  # there, if nothing is left of it
+            os.killpg(process.pid, signal.SIGKILL)  # not yet reaped, so the group is still its own
     return process.wait()
 
 

@@ -16,6 +16,7 @@ from dacr.config import Params, load_params
 from dacr.errors import UserError
 from dacr.experiments.devices import Device
 from dacr.experiments.identity import identity, is_group
+from dacr.experiments.images import TodaysImages, built_here, unlimited
 from dacr.experiments.reading import differing, lookup
 from dacr.experiments.records import Record, Store
 from dacr.experiments.tables import Overrides, Paper, Row, Table, Value
@@ -219,6 +220,10 @@ class Task:
     """How long it will take, from earlier experiments or on a device."""
     work: Work | None = None
     """What it takes, where that was counted."""
+    elsewhere: Record | None = None
+    """It was measured, but on other images than today's."""
+    rough: bool = False
+    """``seconds`` is its counted work at the rate of other experiments."""
 
 
 def counts(record: Record, table: Table, experiment: Experiment) -> bool:
@@ -236,16 +241,38 @@ def counts(record: Record, table: Table, experiment: Experiment) -> bool:
 def tasks(table: Table, chosen: Sequence[Sequence[Experiment]], store: Store) -> list[Task]:
     """Each experiment once, seed by seed, so that the first seed of the table is whole early."""
     ordered = [experiment for seed in zip(*chosen, strict=True) for experiment in seed]
-    timed = list(store.records())
+    timed, today = list(store.records()), todays_images(ordered, store)
     found = []
     for experiment in dict.fromkeys(ordered):
-        record = store.find(experiment.name, table.details, experiment.code)
+        name, code = experiment.name, experiment.code
+        record = store.find(name, table.details, code, today.include)
         if record and not counts(record, table, experiment):
             record = None
-        changed = record is not None and record.code != experiment.code
-        failure, seconds = store.failure(experiment.name), estimate(experiment, timed)
-        found.append(Task(experiment, record, changed, failure, seconds))
+        elsewhere = store.find(name, table.details, code, lambda r: not today.include(r))
+        changed = record is not None and record.code != code
+        failure, seconds = store.failure(name), estimate(experiment, timed)
+        found.append(
+            Task(
+                experiment,
+                record,
+                changed,
+                failure,
+                seconds,
+                elsewhere=None if record else elsewhere,
+            )
+        )
     return found
+
+
+def todays_images(experiments: Iterable[Experiment], store: Store) -> TodaysImages:
+    """The images that a run here would use: those in data/ where they are an experiment's."""
+    built = built_here()
+    asked = next((own for own in experiments if built and own.benchmark == built.name), None)
+    if built and asked:
+        data = composed(asked.benchmark, asked.split, asked.method)["data"]
+        if unlimited(data) == built.data:
+            return TodaysImages(store.every(), built.images)
+    return TodaysImages(store.every())
 
 
 def estimate(experiment: Experiment, records: Iterable[Record]) -> float | None:

@@ -15,29 +15,22 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
+from dacr import config
 from dacr.errors import UserError
 
 WORKSPACE = "workspace"
 PARAMS, LOCK = "params.yaml", "dvc.lock"
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as DVC writes it: ``1e-05`` is a number, but PyYAML takes it for text."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
-    list("-+0123456789"),
-)
+RESTORE_LOCK = f"restore it from git (`git checkout {LOCK}`)"
+MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
+"""As DVC writes it; that of a folder ends in ``.dir``."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """What ``dvc.lock`` says of a stage that ran."""
 
+    cmd: Any = None
+    """Its command; a list where it has several."""
     params: dict[str, Any] = field(default_factory=dict)
     """By their dotted names."""
     deps: dict[str, str] = field(default_factory=dict)
@@ -177,9 +170,9 @@ def open_experiment(name: str) -> Files:
 def parse_yaml(content: bytes | str | None, path: str, name: str) -> dict[str, Any]:
     """The content of the file ``path`` of the experiment ``name``; empty where there is none."""
     try:
-        parsed = yaml.load(content or "", _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(f"{path} of {name} is not valid YAML") from None
+        parsed = config.parse_yaml(content or "")
+    except ValueError as error:
+        raise UserError(f"{path} of {name} is not valid YAML ({error})") from None
     if parsed is not None and not isinstance(parsed, dict):
         raise UserError(f"{path} of {name} is damaged: it is not a mapping")
     return parsed or {}
@@ -207,21 +200,52 @@ def read_lock(files: Files) -> dict[str, Stage]:
 
 
 def parse_lock(content: bytes | str | None, name: str) -> dict[str, Stage]:
+    records = lock_records(content, name)
+    for stage, record in records.items():
+        if faults := record_faults(record):
+            raise UserError(f"{LOCK} of {name} is damaged: {stage} {faults[0]}; {RESTORE_LOCK}")
+    return {stage: parse_record(record) for stage, record in records.items()}
+
+
+def lock_records(content: bytes | str | None, name: str) -> dict[str, Any]:
+    """The part of ``dvc.lock`` about each stage, as it stands there."""
     stages = parse_yaml(content, LOCK, name).get("stages") or {}
-    try:
-        return {stage: _stage(record) for stage, record in stages.items()}
-    except (AttributeError, KeyError, TypeError):
-        raise UserError(
-            f"{LOCK} of {name} is damaged; restore it from git (`git checkout {LOCK}`)"
-        ) from None
+    if not isinstance(stages, dict):
+        raise UserError(f"{LOCK} of {name} is damaged; {RESTORE_LOCK}")
+    return {str(stage): record for stage, record in stages.items()}
 
 
-def _stage(record: dict[str, Any]) -> Stage:
+def record_faults(record: Any) -> list[str]:
+    """What of a stage's part of ``dvc.lock`` cannot be read, as ends of sentences."""
+    if not isinstance(record, dict):
+        return ["is no mapping"]
+    faults = []
+    for kind in ("deps", "outs"):
+        entries = record.get(kind) or []
+        if not isinstance(entries, list):
+            faults.append(f"has {kind} that are no list")
+            continue
+        paths = [entry.get("path") if isinstance(entry, dict) else None for entry in entries]
+        for path, entry in zip(paths, entries, strict=True):
+            if not isinstance(path, str):
+                faults.append(f"has an entry without a path in its {kind}")
+            elif paths.count(path) > 1:
+                faults.append(f"has {path} more than once in its {kind}")
+            elif not (isinstance(own := entry.get("md5"), str) and MD5.fullmatch(own)):
+                faults.append(f"has no md5 of {path}")
+    params = record.get("params") or {}
+    if not isinstance(params, dict) or not isinstance(params.get(PARAMS) or {}, dict):
+        faults.append("has parameters that are no mapping")
+    return list(dict.fromkeys(faults))
+
+
+def parse_record(record: dict[str, Any]) -> Stage:
+    """A stage's part of ``dvc.lock``, which has no faults."""
     deps, outs = (
-        {str(entry["path"]): str(entry["md5"]) for entry in record.get(kind) or []}
+        {entry["path"]: entry["md5"] for entry in record.get(kind) or []}
         for kind in ("deps", "outs")
     )
-    return Stage(dict((record.get("params") or {}).get(PARAMS) or {}), deps, outs)
+    return Stage(record.get("cmd"), (record.get("params") or {}).get(PARAMS) or {}, deps, outs)
 
 
 def as_made(params: dict[str, Any], lock: dict[str, Stage], *stages: str) -> dict[str, Any]:

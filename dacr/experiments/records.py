@@ -12,7 +12,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -90,15 +90,32 @@ class Store:
         for own in self._known.values():
             yield max(own, key=lambda record: record.started)
 
-    def find(self, name: str, details: Sequence[str], code: str | None = None) -> Record | None:
-        """The experiment's latest record with these details, of this code if there is one."""
-        own = [r for r in self._known.get(name, []) if set(details) <= r.details.keys()]
+    def every(self) -> list[Record]:
+        """Also those that a later one of their experiment replaced."""
+        return [record for own in self._known.values() for record in own]
+
+    def find(
+        self,
+        name: str,
+        details: Sequence[str],
+        code: str | None = None,
+        counts: Callable[[Record], bool] = lambda _: True,
+    ) -> Record | None:
+        """The experiment's latest record that counts and has these details, of this code if any."""
+        known = filter(counts, self._known.get(name, []))
+        own = [r for r in known if set(details) <= r.details.keys()]
         return max(own, key=lambda r: (r.code == code, r.started), default=None)
 
-    def of_stem(self, stem: str, details: Sequence[str], code: str) -> list[Record]:
-        """The records of all seeds of an experiment, of this code if there is one, by seed."""
+    def of_stem(
+        self,
+        stem: str,
+        details: Sequence[str],
+        code: str,
+        counts: Callable[[Record], bool] = lambda _: True,
+    ) -> list[Record]:
+        """The records of all seeds of an experiment that count, of this code if any, by seed."""
         names = [name for name in self._known if name.rpartition("-s")[0] == stem]
-        found = [record for name in names if (record := self.find(name, details, code))]
+        found = [record for name in names if (record := self.find(name, details, code, counts))]
         return sorted(found, key=lambda record: record.seed)
 
     def add(self, record: Record) -> None:

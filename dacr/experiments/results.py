@@ -14,6 +14,7 @@ from statistics import fmean
 from dacr.evaluation.budget import NAMES
 from dacr.evaluation.continual import intransigence, rows_of
 from dacr.experiments.gains import Gain, RankTest, deviation, gain_over, rank_test
+from dacr.experiments.images import TodaysImages
 from dacr.experiments.plan import ALWAYS, composed, counts, experiment_of, hydra_texts
 from dacr.experiments.published import other_settings
 from dacr.experiments.records import Record, Store, read_results, results_path, write_results
@@ -61,6 +62,8 @@ class Results:
     """The rows that are a method as the benchmark's own configuration has it."""
     counted: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
     """(row, split) → its budget, counted without its records, which may be older than budgets."""
+    elsewhere: frozenset[str] = frozenset()
+    """The experiments that were measured on other images, and are left out."""
 
     @cached_property
     def records(self) -> Cells:
@@ -289,16 +292,29 @@ def results_of(paper: Paper, table: Table, benchmark: str, store: Store) -> Resu
     found: Cells = {}
     older: set[str] = set()
     plain: set[str] = set()
+    elsewhere: set[str] = set()
+    today = TodaysImages(store.every())
     common = ALWAYS.keys() | table.common_overrides(benchmark).keys()
     for split, key, row in paper.rows_by_split(table, benchmark):
         experiment = experiment_of(table, row, benchmark, split, seed=0)
-        own = store.of_stem(experiment.stem, table.details, experiment.code)
+        stem, code = experiment.stem, experiment.code
+        own = store.of_stem(stem, table.details, code, today.include)
         found[key, split] = [r for r in own if counts(r, table, experiment)]
+        elsewhere |= {r.name for r in store.of_stem(stem, table.details, code)}
+        elsewhere -= {r.name for r in own}
         older |= {r.name for r in found[key, split] if r.code != experiment.code}
         plain |= {key} if dict(experiment.overrides).keys() <= common else set()
     reference = paper.reference(table, benchmark)
     return Results(
-        paper, table, benchmark, rows, reference, found, frozenset(older), frozenset(plain)
+        paper,
+        table,
+        benchmark,
+        rows,
+        reference,
+        found,
+        frozenset(older),
+        frozenset(plain),
+        elsewhere=frozenset(elsewhere),
     )
 
 

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from dacr.config import Params, explain
 from dacr.errors import UserError, naming
-from dacr.experiments.hashes import file_md5, md5
 from dacr.experiments.publishing import is_published, open_published
 from dacr.experiments.reading import (
     NEVER_RAN,
@@ -29,6 +28,7 @@ from dacr.experiments.reading import (
     read_params,
     some,
 )
+from dacr.runtime.hashes import file_md5, md5
 from dacr.sessions.places import BENCHMARK, run_folder, session_path
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from typing import IO, Any
 from pydantic import Base64Bytes, TypeAdapter
 
 from dacr.errors import UserError
+from dacr.experiments.images import facts_of, is_restricted
 from dacr.experiments.records import Record, write_text
 from dacr.runtime.git import git
 from dacr.runtime.locks import lock
@@ -281,13 +282,7 @@ def collect(
         seconds=seconds,
         whole=trained == len(params.schedule.sessions),
         machine={k: v for k, v in machine().items() if k not in ("git_revision", "dirty")},
-        data={
-            "classes": benchmark["classes"],
-            "domains": benchmark["domains"],
-            "counts": {part: benchmark["counts"][part] for part in ("train", "test")},
-            "image_size": benchmark["image_size"],
-            "origins": {name: o["kind"] for name, o in benchmark["origins"].items()},
-        },
+        data=facts_of(benchmark, is_restricted(params.data.per_pair, params.data.validation)),
         setting={
             "backbone": params.model.backbone,
             "epochs": params.train.epochs,

@@ -20,8 +20,8 @@ from dacr.evaluation.continual import rows_of
 from dacr.evaluation.formats import NOTHING, UNITS, format_metric, scaled
 from dacr.experiments.comparison import FURTHER, metrics_of
 from dacr.experiments.reading import WORKSPACE, Files, Revision, Workspace, read_params
-from dacr.experiments.verification import verify
 from dacr.report.page import params_hash, reproduce_command
+from dacr.report.verified import verify_run
 from dacr.runtime.git import git_or_nothing
 
 PAPER = (
@@ -94,7 +94,7 @@ def _optional(files: Files, path: str) -> dict[str, Any]:
 
 def checked() -> list[str]:
     """The word of ``dacr verify``, its verdict first."""
-    report = verify()
+    report = verify_run()
     lines = [f"{subject}: {text}" for subject, text, _ in report.lines]
     return ["verified" if report.ok else "NOT verified", *lines]
 

@@ -14,6 +14,7 @@ from dacr.evaluation.budget import read_budget
 from dacr.evaluation.measures import read_measure_tables, read_measures
 from dacr.evaluation.plots import read_tables
 from dacr.experiments.bounds import bound_of, known_records
+from dacr.experiments.images import images_digest, is_restricted, measured_on
 from dacr.experiments.published import compare
 from dacr.experiments.tables import load_paper
 from dacr.report.page import Run, read_provenance, render, write_provenance
@@ -39,7 +40,10 @@ def report(params: Params, reports: Path) -> None:
         budget=read_budget(reports),
     )
     (reports / "index.html").write_text(render(run), encoding="utf-8")
-    bound = bound_of(paper, shown, known_records())
+    limits = params.data.per_pair, params.data.validation
+    digest = images_digest(benchmark, is_restricted(*limits))
+    known = [record for record in known_records() if measured_on(record, digest)]
+    bound = bound_of(paper, shown, known)
     write_provenance(reports / "provenance.js", read_provenance(Path("runs")), bound)
 
 

@@ -9,7 +9,7 @@ from dacr.experiments.records import Record
 from dacr.experiments.results import Results
 from dacr.experiments.tables import Row
 from dacr.report.html import Card, Field, Sheet
-from dacr.report.table_figures import signed, with_deviation, words
+from dacr.report.table_figures import budget_cells, has_budgets, signed, with_deviation, words
 
 OK = "ok"
 
@@ -34,12 +34,14 @@ def expectation(row: Row) -> str:
 def check_sheet(results: Results, seeds_of: Callable[[list[Record]], str | Field]) -> Sheet:
     """The rows in the order in which they are checked."""
     columns = ["", "benchmark", "split", "what", "expected", "measured", "seeds", "", "from"]
+    counted = has_budgets(results)
     rows: list[list[str | Field]] = []
     for number, (key, row) in enumerate(results.rows.items(), start=1):
         split = row.split or ""
         metric = row.expected.metric if row.expected else results.table.metrics[0]
         own = results.number(key, split, metric)
         benchmark = results.paper.benchmark_name(row.benchmark or results.benchmark)
+        costs = budget_cells(results.budget(key, split)) if counted else {}
         rows.append(
             [
                 f"{number}. {row.label}",
@@ -51,8 +53,10 @@ def check_sheet(results: Results, seeds_of: Callable[[list[Record]], str | Field
                 seeds_of(results.records[key, split]) if own.seeds else NOTHING,
                 verdict(own.mean, row),
                 row.expected.source if row.expected else NOTHING,
+                *costs.values(),
             ]
         )
+    columns += [*budget_cells({})] if counted else []
     return Sheet("Measured beside expected", columns, rows, "numbers full words")
 
 

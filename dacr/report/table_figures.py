@@ -106,6 +106,10 @@ def has_budgets(results: Results) -> bool:
     return any(results.budget(key, split) for key, split in results.records)
 
 
+COSTS = ("parameters", "training")
+"""The columns of ``budget_cells`` where there is no room for all."""
+
+
 def budget_cells(budget: Mapping[str, float]) -> dict[str, str]:
     """What an accuracy cost, in the columns beside it."""
     return {

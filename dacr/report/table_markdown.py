@@ -14,7 +14,14 @@ from dacr.errors import UserError
 from dacr.evaluation.formats import NOTHING
 from dacr.experiments.gains import Gain
 from dacr.experiments.results import Results
-from dacr.report.table_figures import signed_gain, with_deviation, words
+from dacr.report.table_figures import (
+    COSTS,
+    budget_cells,
+    has_budgets,
+    signed_gain,
+    with_deviation,
+    words,
+)
 
 BLOCK = re.compile(
     r"<!-- table (?P<table>\S+) on (?P<benchmark>\S+): (?P<metrics>[\w, ]+) -->\n"
@@ -56,7 +63,7 @@ def markdown(results: Results, metrics: Sequence[str]) -> str:
     columns = ["split", "", *map(_short, metrics)]
     if results.has_gains:
         columns += [*(f"gain, {_short(name)}" for name in metrics[:CLAIMS]), "over"]
-    columns.append("seeds")
+    columns += [*(COSTS if has_budgets(results) else ()), "seeds"]
     lines = [columns, ["---"] * len(columns)]
     for split in results.table.splits:
         for key in results.rows:
@@ -74,6 +81,9 @@ def _line(results: Results, key: str, split: str, metrics: Sequence[str]) -> lis
         gains = [numbers[name].gain for name in metrics[:CLAIMS]]
         over = dict.fromkeys(results.rows[gain.over].label for gain in gains if gain)
         told += [*map(_bold, gains), ", ".join(over) or NOTHING]
+    if has_budgets(results):
+        cells = budget_cells(results.budget(key, split))
+        told += [cells[name] for name in COSTS]
     return told
 
 

@@ -12,8 +12,11 @@ from dacr.experiments.tables import Axis, Size, size_text, sized_key
 from dacr.report.charts import Line, line_chart
 from dacr.report.html import Field, Figure, Sheet
 from dacr.report.table_figures import (
+    COSTS,
     bars,
+    budget_cells,
     colour_of,
+    has_budgets,
     interval,
     signed,
     with_deviation,
@@ -93,6 +96,17 @@ def gain_cells(results: Results) -> Cell:
     return cell
 
 
+def cost_cells(results: Results) -> Cell:
+    """What a row costs at a size, for the accuracies above."""
+
+    def cell(key: str, split: str, metric: str) -> str:
+        budget = results.budget(key, split)
+        costs = budget_cells(budget)
+        return ", ".join(costs[name] for name in COSTS) if budget else NOTHING
+
+    return cell
+
+
 def sheets(
     results: Results, about: Callable[[str, list[Record]], str | Field] = lambda text, _: text
 ) -> list[Sheet]:
@@ -104,6 +118,8 @@ def sheets(
             title = f"gain in {words(metric)}"
             found += size_sheets(results, metric, gain_cells(results), title)
             found += rank_sheets(results, metric, title)
+    if has_budgets(results):
+        found += size_sheets(results, "", cost_cells(results), " and ".join(COSTS))
     return found
 
 

@@ -60,7 +60,7 @@ def show_plan(
             " ".join(f"{k}={v}" for k, v in task.experiment.overrides if k != THREADS),
             _state(task, task.experiment.name in waiting),
             *([_petaflop(task.work.flops)] if task.work else []),
-            NOTHING if task.seconds is None else said.duration(task.seconds),
+            _about(task),
         ]
         for task in planned
     ]
@@ -69,7 +69,15 @@ def show_plan(
     console.print(summary(planned, redo, jobs, device))
 
 
+def _about(task: Task) -> str:
+    if task.seconds is None:
+        return NOTHING
+    return "~ " * task.rough + said.duration(task.seconds)
+
+
 def _state(task: Task, waiting: bool) -> str:
+    if task.record is None and task.elsewhere:
+        return f"to run (at {task.elsewhere.revision[:8]} it was measured on other images)"
     if task.record is None:
         return f"to run (failed before: {task.failure})" if task.failure else "to run"
     made = f"at {task.record.revision[:8]}"
@@ -87,15 +95,19 @@ def summary(
     changed = sum(task.changed for task in planned) if redo is None else 0
     if changed:
         text += f". {changed} made with other code or settings: --redo changed runs them again"
+    elsewhere = sum(task.elsewhere is not None for task in planned)
+    if elsewhere:
+        text += f". {elsewhere} measured on other images than those of today: they do not count"
     times = [task.seconds for task in chosen if task.seconds is not None]
     if device and chosen:
         text += f". {_needs([task.work for task in chosen if task.work], sum(times), device)}"
     elif times:
         total = sum(times) / len(times) * len(chosen) / min(jobs, len(chosen))
         text += f". About {said.duration(total)} with {jobs} at a time, from earlier experiments"
+        if any(task.rough for task in chosen):
+            text += " (~: counted work at the rate of others)"
     elif chosen:
-        text += ". No earlier experiment of this benchmark and split tells how long they take"
-        text += "; --device counts it"
+        text += ". No earlier experiment tells how long they take; --device counts it"
     return text + "."
 
 
@@ -128,7 +140,7 @@ def show_results(results: Results, console: Console) -> None:
     where = f", on {results.benchmark}" if table.splits else ""
     console.print(Text.assemble((table.title, "bold"), f" ({source}){where}"))
     console.print(*map(table_of, _sheets(results)))
-    told = ["Nothing was measured yet."]
+    told = ["Nothing was measured yet.", *said.left_out(results)]
     if results.all_records:
         told = [*_about_gains(results), *said.facts(results), said.beside(results)]
     if table.held_out:

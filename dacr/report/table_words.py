@@ -110,7 +110,20 @@ def where(results: Results) -> str:
         )
     if any(len({record.code for record in own}) > 1 for own in results.records.values()):
         said.append("Some rows mix seeds measured with different code.")
-    return " ".join(said)
+    return " ".join([*said, *left_out(results)])
+
+
+def left_out(results: Results) -> list[str]:
+    """Which measurements are not shown, because their images are not those of the others."""
+    number = len(results.elsewhere)
+    if not number:
+        return []
+    were = "was" if number == 1 else "were"
+    return [
+        f"{counted(number, 'experiment')} of this table {were} measured on other images of the "
+        "same benchmark (another mirror or release) and not shown; the file keeps them, "
+        "`dacr paper plan` names them."
+    ]
 
 
 def beside(results: Results) -> str:
