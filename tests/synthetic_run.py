@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
+from dvc.utils.serialize import dumps_yaml
 
 from dacr.config import load_params
 from dacr.data.benchmark import count, pixels_hash
@@ -212,7 +212,7 @@ class SyntheticRun:
         (run / "history.json").write_text(json.dumps(self.history))
         (folder / "reports").mkdir()
         (folder / "reports/budget.json").write_text(json.dumps(self.budget()))
-        (folder / "params.yaml").write_text(yaml.safe_dump(self.params))
+        (folder / "params.yaml").write_text(dumps_yaml(self.params))
 
 
 def make_report(run: SyntheticRun, folder: Path) -> Path:

@@ -109,6 +109,20 @@ def test_an_experiment_runs_every_stage_and_leaves_all_its_outs(project, experim
     assert (project / "reports/index.html").stat().st_size > 10_000
 
 
+def test_what_a_stage_ran_with_is_what_the_lock_says(project, experiment):
+    """The note inside an out has the inputs and parameters that DVC wrote into dvc.lock."""
+    for stage, note in (("learn", "learned"), ("consolidate", "state")):
+        for key in ("01", "02"):
+            told = json.loads((project / f"runs/{key}/{note}/made.json").read_text())
+            entry = lock(project)[f"{stage}@{key}"]
+            code = f"runs/code/{stage}.json"
+            deps = {dep["path"]: dep["md5"] for dep in entry["deps"]}
+            assert told["stage"] == f"{stage}@{key}"
+            assert told["inputs"] == {path: md5 for path, md5 in deps.items() if path != code}
+            assert told["code"] == json.loads((project / code).read_text())["identity"]
+            assert told["parameters"] == entry["params"]["params.yaml"]
+
+
 def test_frozen_extractors_keep_their_bytes_from_session_to_session(project, experiment):
     first, second = (project / f"runs/{t}/state/extractors/01.safetensors" for t in ("01", "02"))
     assert first.read_bytes() == second.read_bytes()

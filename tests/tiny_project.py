@@ -45,6 +45,7 @@ facts:
   ncd_new_classes: [2, 1, 1, 0]
   domain_order: listed
   lambda_base: 5.0
+  geodesic_lambda: 2.0
   lambda_epochs: 1
   warmup_epochs: 0
   second_stage_epochs: 2
@@ -90,7 +91,13 @@ def environment(**more: str) -> dict[str, str]:
     return own | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONHASHSEED": "random"} | more
 
 
-def run(folder: Path, *command: str, ok: bool | None = True, env: Mapping[str, str] = {}) -> str:
+def run(
+    folder: Path,
+    *command: str,
+    ok: bool | None = True,
+    env: Mapping[str, str] = {},
+    seconds: float = 900,
+) -> str:
     """What ``command`` said, both streams; ``ok`` is whether it must succeed (None: either)."""
     result = subprocess.run(
         command,
@@ -99,7 +106,7 @@ def run(folder: Path, *command: str, ok: bool | None = True, env: Mapping[str, s
         capture_output=True,
         text=True,
         check=False,
-        timeout=900,
+        timeout=seconds,
     )
     output = result.stdout + result.stderr
     assert ok is None or (result.returncode == 0) == ok, output
@@ -130,10 +137,10 @@ def write_benchmark(folder: Path) -> None:
     (folder / "conf/split/one.yaml").write_text(ONE_SESSION)
 
 
-def make_run(folder: Path, *overrides: str, scenario: str = "nd") -> None:
+def make_run(folder: Path, *overrides: str, scenario: str = "nd", benchmark: str = "tiny") -> None:
     """Every stage, in this process."""
     with chdir(folder), patch.dict(os.environ, {"DVC_ROOT": str(folder)}):
-        choice = ["benchmark=tiny", f"split={scenario}", "method=der_dacr", *overrides]
+        choice = [f"benchmark={benchmark}", f"split={scenario}", "method=der_dacr", *overrides]
         compose(choice, Path("params.yaml"))
         chosen = load_params()
         call(code.main)
