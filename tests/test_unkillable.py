@@ -1,5 +1,6 @@
 """A training that is killed at any moment, by any signal, however started, ends in equal bytes."""
 
+import hashlib
 import json
 import os
 import random
@@ -336,6 +337,20 @@ def assert_equal_outs(reference, project, experiment):
     assert {n: s["outs"] for n, s in ours.items()} == {n: s["outs"] for n, s in theirs.items()}
 
 
+def worker_ended(project):
+    """Tell the worker of DVC's queue to end, and wait until its process is gone.
+
+    ``dvc queue start`` starts no worker while one still answers; one that has nothing to do ends
+    ten seconds later, and an experiment that was queued meanwhile then waits for ever.
+    """
+    celery = project.resolve() / ".dvc/tmp/exps/celery"
+    node = f"dvc-exp-{hashlib.sha256(str(celery).encode()).hexdigest()[:6]}-1@localhost"
+    run(project, "dvc", "queue", "stop")
+    for process in psutil.process_iter(["cmdline"]):
+        if node in (process.info["cmdline"] or []):
+            process.wait()
+
+
 def queue(project, name):
     run(project, "dvc", "exp", "run", "--queue", "-n", name, *EXPERIMENT)
     # Its worker inherits the streams: whoever reads them waits for the last experiment.
@@ -356,6 +371,7 @@ def test_an_experiment_in_the_queue(reference, project):
         os.kill(trainer_of(project), signal.SIGKILL)
         wait_for_status(project, "first", "Failed")
         assert scratch(project), "the scratch survives the queue's folder"
+        worker_ended(project)
         queue(project, "second")
         wait_for_status(project, "second", "Success")
     finally:
