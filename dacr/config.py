@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from functools import partial, reduce
+from copy import deepcopy
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -337,6 +338,12 @@ def parse_yaml(content: bytes | str) -> Any:
     ``1:30`` are text, and a key that stands twice is an error. PyYAML reads 1.1: 8, text, true, 90,
     and the last of the two.
     """
+    return deepcopy(_parsed(content))
+
+
+@lru_cache(maxsize=64)
+def _parsed(content: bytes | str) -> Any:
+    """Each text once: ruamel.yaml takes a second for a large dvc.lock."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 

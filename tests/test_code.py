@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import tokenize
+from collections.abc import Iterator
+from functools import cache
 from modulefinder import ModuleFinder
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from hypothesis import strategies as st
 from dacr.errors import UserError
 from dacr.runtime import code
 from dacr.runtime.code import essence, essence_hash, experiment_identity, identity, modules_of
-from tests.tiny_project import copy_code, make_project, run
+from tests.tiny_project import make_project, run
 
 ROOT = Path(__file__).parents[1]
 PROJECT = sorted(path for name in code.PACKAGES for path in (ROOT / name).rglob("*.py"))
@@ -231,14 +233,37 @@ def test_every_python_has_the_same_hashes() -> None:
 # Which stages an edit reaches --------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clone")
-    copy_code(folder)
-    return folder
+class InMemory:
+    """A path of the project's sources as one dict: hundreds of edits are asked about them."""
+
+    def __init__(self, files: dict[str, str], place: str = "") -> None:
+        self.files, self.place = files, place
+        self.name = place.rpartition("/")[2]
+
+    def __truediv__(self, name: str) -> InMemory:
+        return InMemory(self.files, f"{self.place}/{name}".lstrip("/"))
+
+    def is_file(self) -> bool:
+        return self.place in self.files
+
+    def iterdir(self) -> Iterator[InMemory]:
+        inside = (name.removeprefix(f"{self.place}/") for name in self.files)
+        yield from (self / name for name in inside if "/" not in name)
+
+    def read_text(self, encoding: str) -> str:
+        return self.files[self.place]
 
 
-def answers(root: Path) -> dict[str, str]:
+@pytest.fixture
+def clone() -> InMemory:
+    return InMemory({str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in PROJECT})
+
+
+def test_sources_in_memory_answer_as_files_do(clone: InMemory) -> None:
+    assert answers(clone) == answers(ROOT)
+
+
+def answers(root: InMemory | Path) -> dict[str, str]:
     """The identity of every stage, of each method and of each source."""
     of_stage = {
         stage: identity(stage, sources=SOURCES, root=root)
@@ -254,34 +279,34 @@ def answers(root: Path) -> dict[str, str]:
     return of_stage | of_method | of_source
 
 
-def edited(root: Path, file: str, text: str, before: dict[str, str] | None = None) -> set[str]:
+def edited(root: InMemory, file: str, text: str, before: dict[str, str] | None = None) -> set[str]:
     """What has another identity than ``before`` once ``text`` is appended to ``file``."""
-    path = root / file
-    whole, before = path.read_text(encoding="utf-8"), before or answers(root)
-    path.write_text(whole + text, encoding="utf-8")
-    try:
-        after = answers(root)
-    finally:
-        path.write_text(whole, encoding="utf-8")
+    before = before or answers(root)
+    after = answers(InMemory(root.files | {file: root.files[file] + text}))
     return {name for name in before if after[name] != before[name]}
 
 
 def imported_by(name: str) -> set[str]:
-    """The modules behind one of ``answers``, as Python's own modulefinder follows imports."""
+    """The modules behind one of ``answers``."""
     stage, _, choice = name.partition(" ")
     roots = [f"stages.{stage}"]
     if stage in code.METHOD_STAGES:
         roots.append(f"dacr.methods.{choice}")
     if stage in code.SOURCE_STAGES:
         roots += [f"dacr.data.sources.{own}" for own in ([choice] if choice else SOURCES)]
+    return set().union(*map(reachable, roots))
+
+
+@cache
+def reachable(module: str) -> set[str]:
+    """As Python's own modulefinder follows imports."""
     finder = ModuleFinder(path=[str(ROOT)])
-    for module in roots:
-        finder.import_hook(module)
-    files = (module.__file__ for module in finder.modules.values())
+    finder.import_hook(module)
+    files = (found.__file__ for found in finder.modules.values())
     return {str(Path(file).relative_to(ROOT)) for file in files if file}
 
 
-def test_an_edit_of_any_module_reaches_exactly_the_stages_that_import_it(clone: Path) -> None:
+def test_an_edit_of_any_module_reaches_exactly_the_stages_that_import_it(clone: InMemory) -> None:
     before = answers(clone)
     imported = {name: imported_by(name) for name in before}
     plumbing = {code._file_of(module, clone) for module in code.PLUMBING}
@@ -314,7 +339,7 @@ def test_an_edit_of_a_comment_reaches_nothing(path: Path) -> None:
     ) == essence_hash(f"{text}")
 
 
-def test_editing_geodl_reaches_geodl_alone(clone: Path) -> None:
+def test_editing_geodl_reaches_geodl_alone(clone: InMemory) -> None:
     for file in ("dacr/methods/geodl.py", "dacr/learning/geodesic.py"):
         reached = edited(clone, file, "\n_EDITED = 1\n")
         assert reached == {
@@ -324,13 +349,13 @@ def test_editing_geodl_reaches_geodl_alone(clone: Path) -> None:
         }
 
 
-def test_editing_the_reduction_trains_nothing(clone: Path) -> None:
+def test_editing_the_reduction_trains_nothing(clone: InMemory) -> None:
     reached = edited(clone, "dacr/learning/reduction.py", "\n_EDITED = 1\n")
     assert {name.split()[0] for name in reached} == {"consolidate", "budget"}
     assert {"consolidate der_dacr", "consolidate ucir_dacr", "consolidate geodl_dacr"} <= reached
 
 
-def test_editing_a_source_reaches_those_that_are_made_of_it(clone: Path) -> None:
+def test_editing_a_source_reaches_those_that_are_made_of_it(clone: InMemory) -> None:
     """blended draws over handwritten digits, street with rendered ones."""
     assert edited(clone, "dacr/data/sources/handwritten.py", "\n_EDITED = 1\n") == {
         "fetch handwritten", "fetch blended", "build",
@@ -340,7 +365,7 @@ def test_editing_a_source_reaches_those_that_are_made_of_it(clone: Path) -> None
     }  # fmt: skip
 
 
-def test_editing_the_random_draws_reaches_all_that_draw(clone: Path) -> None:
+def test_editing_the_random_draws_reaches_all_that_draw(clone: InMemory) -> None:
     reached = {name.split()[0] for name in edited(clone, "dacr/rng.py", "\n_EDITED = 1\n")}
     assert {"fetch", "build", "schedule", "start", "learn", "consolidate"} <= reached
 
@@ -348,34 +373,29 @@ def test_editing_the_random_draws_reaches_all_that_draw(clone: Path) -> None:
 @pytest.mark.parametrize(
     "file", ["dacr/report/charts.py", "dacr/report/page.py", "dacr/report/run.py"]
 )
-def test_editing_a_chart_reaches_the_report_alone(clone: Path, file: str) -> None:
+def test_editing_a_chart_reaches_the_report_alone(clone: InMemory, file: str) -> None:
     assert edited(clone, file, "\n_EDITED = 1\n") == {"report"}
 
 
-def test_editing_a_split_rule_or_the_build_trains_nothing(clone: Path) -> None:
+def test_editing_a_split_rule_or_the_build_trains_nothing(clone: InMemory) -> None:
     for file in ("dacr/data/splits.py", "dacr/data/building.py", "dacr/data/sources/base.py"):
         reached = {name.split()[0] for name in edited(clone, file, "\n_EDITED = 1\n")}
         assert not reached & {"start", "learn", "consolidate", "evaluate"}, file
 
 
-def test_the_identity_of_an_experiment_is_that_of_its_stages(clone: Path) -> None:
-    def of(method: str) -> str:
-        return experiment_identity(method, SOURCES, clone)
+def test_the_identity_of_an_experiment_is_that_of_its_stages(clone: InMemory) -> None:
+    def of(method: str, root: InMemory = clone) -> str:
+        return experiment_identity(method, SOURCES, root)
 
     before = {method: of(method) for method in METHODS}
     assert len(set(before.values())) == len(METHODS)
-    path = clone / "dacr/learning/geodesic.py"
-    whole = path.read_text()
-    for text, changed in (
-        (f"{whole}\n# A comment.\n", set()),
-        (f"{whole}\n_EDITED = 1\n", {"geodl", "geodl_dacr"}),
+    for file, text, changed in (
+        ("dacr/learning/geodesic.py", "\n# A comment.\n", set()),
+        ("dacr/learning/geodesic.py", "\n_EDITED = 1\n", {"geodl", "geodl_dacr"}),
+        ("dacr/report/page.py", "\n_EDITED = 1\n", set()),
     ):
-        path.write_text(text)
-        assert {method for method in METHODS if of(method) != before[method]} == changed
-    path.write_text(whole)
-    page = clone / "dacr/report/page.py"
-    page.write_text(page.read_text() + "\n_EDITED = 1\n")
-    assert {method: of(method) for method in METHODS} == before
+        other = InMemory(clone.files | {file: clone.files[file] + text})
+        assert {method for method in METHODS if of(method, other) != before[method]} == changed
 
 
 def test_imports_are_found_wherever_they_are_written(tmp_path: Path) -> None:
