@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import yaml
+
+from tests.tiny_project import environment
 
 ROOT = Path(__file__).parents[1]
 ONE_SESSION = """\
@@ -54,15 +54,12 @@ def tiny_benchmark() -> str:
     return f"# @package _global_\n{yaml.safe_dump(content)}"
 
 
-def environment() -> dict[str, str]:
-    own = {key: value for key, value in os.environ.items() if key != "DVC_ROOT"}
-    path = f"{Path(sys.executable).parent}:{own['PATH']}"
-    return own | {"PATH": path, "DVC_NO_ANALYTICS": "1", "COLUMNS": "200"}
+WIDE = {"COLUMNS": "200"}
 
 
 def run(folder: Path, *command: str, code: int = 0) -> str:
     result = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        command, cwd=folder, env=environment(**WIDE), capture_output=True, text=True, check=False
     )
     output = result.stdout + result.stderr
     assert result.returncode == code, output

@@ -31,7 +31,8 @@ from dacr.experiments.records import Record
 from dacr.experiments.sweep import adopt
 from dacr.experiments.tables import Needs
 from dacr.experiments.worker import OUTCOME, SET_ASIDE, Order, Outcome, free_clone
-from tests.paper_project import environment, run, tiny_project
+from tests.paper_project import WIDE, run, tiny_project
+from tests.tiny_project import environment
 
 EPOCHS = 3
 HANGS = 900.0  # seconds after which nothing will happen any more
@@ -174,7 +175,7 @@ def held(nodes: Nodes, sweep: subprocess.Popen[str]) -> int:
 
 def start(command: list[str], project: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command, cwd=project, env=environment(), text=True,
+        command, cwd=project, env=environment(warm=False, **WIDE), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 

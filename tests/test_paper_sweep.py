@@ -25,11 +25,12 @@ from dacr.experiments.records import Store
 from dacr.experiments.sweep import Ended, adopt, keep, only_sweep, sweep
 from dacr.experiments.worker import BEGUN, Order, Outcome, error_line, free_clone
 from dacr.runtime.git import git
-from tests.paper_project import environment, run, tiny_project
+from tests.paper_project import WIDE, run, tiny_project
 from tests.paper_records import record_of
+from tests.tiny_project import environment
 
 GOOD, BAD = "tiny-one-replay-2a90e0-s1993", "tiny-one-replay-d73319-s1993"
-SWEEP = [sys.executable, "-m", "dacr", "paper"]
+SWEEP = ["python", "-m", "dacr", "paper"]
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,7 @@ def busy(project: Path) -> subprocess.Popen[str]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [*SWEEP, "run", "long", "--benchmark", "tiny"]
     process = subprocess.Popen(
-        command, cwd=project, env=environment(), text=True,
+        command, cwd=project, env=environment(warm=False, **WIDE), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     logs = project / ".dacr/paper/logs"

@@ -23,6 +23,7 @@ from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn
 from stages import budget, build, code, evaluate, fetch, measure, report, schedule, split, start
 from tests.learning import pictures
+from tests.warm import warm_path
 
 ROOT = Path(__file__).parents[1]
 BENCHMARK = """\
@@ -83,11 +84,16 @@ schedule:
 """
 
 
-def environment(**more: str) -> dict[str, str]:
-    """What a user's shell has: our Python first, no DVC around it, no luck with hashes."""
+def environment(*, warm: bool = True, **more: str) -> dict[str, str]:
+    """What a user's shell has: our Python first, no DVC around it, no luck with hashes.
+
+    ``warm``: what it starts need not load torch and DVC. Who kills it wants a process of its own.
+    """
     own = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
     own.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's Python leaves __pycache__ everywhere
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if warm:
+        path = f"{warm_path()}:{path}"
     return own | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONHASHSEED": "random"} | more
 
 

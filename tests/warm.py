@@ -1,0 +1,196 @@
+"""Pythons that have torch and DVC loaded: what tests start begins in milliseconds, not seconds.
+
+``warm_path()`` is a folder for the front of ``PATH``. Its ``python -m stages.…``,
+``python -m dacr`` and ``dvc`` ask a server, which has loaded packages of others and nothing of the
+project, for a fork of itself. The fork has the arguments, the folder, the environment and the
+streams of whoever asked, and loads the project's code from its folder as any Python does, so that
+edited code is run. Everything else that ``python`` is asked for is done by the real one.
+
+A signal to the one who asked reaches the fork, except for SIGKILL: tests that kill use real
+processes (``environment(warm=False)``), and so do those of how Python starts.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+LOADED = (
+    *(
+        "numpy",
+        "scipy.optimize",
+        "pandas",
+        "pyarrow.parquet",
+        "PIL.Image",
+        "matplotlib.font_manager",
+    ),
+    *("sklearn.datasets", "sklearn.manifold", "jinja2", "pydantic", "omegaconf", "hydra", "yaml"),
+    *("rich.console", "ruamel.yaml", "filelock", "safetensors.torch", "torch", "torch._dynamo"),
+    *("torch.utils.flop_counter", "dvc.cli", "dvc.repo", "dvc.repo.experiments", "dvc.render"),
+    *("dvc.commands.repro", "dvc.commands.experiments", "dvc.utils.hydra", "dvc_data.index"),
+)
+"""What the stages and DVC import, of others."""
+
+CLIENT = """#!{python} -ISE
+import os, sys
+if not ({asked}):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+import array, json, signal, socket
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+request = json.dumps([{command!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+streams = array.array("i", [0, 1, 2])
+rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)]
+server.sendmsg([len(request).to_bytes(4, "big")], rights)
+server.sendall(request)
+answers = server.makefile("r")
+fork = int(answers.readline())
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda number, _: os.kill(fork, number))
+status = int(answers.readline() or "1")
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
+
+
+@cache
+def warm_path() -> str:
+    """Start the server of this process, once; the folder of its commands."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    address = folder / "socket"
+    ended, alive = os.pipe()  # the server ends with this process, however that ends
+    server = subprocess.Popen(
+        [sys.executable, __file__, str(address), str(ended)],
+        pass_fds=(ended,),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(ended)
+    os.set_inheritable(alive, False)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    started = 'sys.argv[1:2] == ["-m"] and sys.argv[2] in ("dacr", "dvc") or ' + (
+        'sys.argv[1:2] == ["-m"] and sys.argv[2].startswith("stages.")'
+    )
+    for command, asked in (("python", started), ("dvc", "True")):
+        text = CLIENT.format(
+            python=sys.executable, asked=asked, address=str(address), command=command
+        )
+        (folder / command).write_text(text, encoding="utf-8")
+        (folder / command).chmod(0o755)
+    atexit.register(server.kill)
+    return str(folder)
+
+
+# -- the server -------------------------------------------------------------------------------
+
+
+def serve(address: str, ended: int) -> None:
+    """Fork for whoever asks, until the process that started this one has ended."""
+    for name in LOADED:
+        with suppress(ImportError):  # what an environment does not have is not needed there
+            __import__(name)
+    threading.Thread(target=lambda: (os.read(ended, 1), os._exit(0)), daemon=True).start()
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen(64)
+    print("ready", flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
+    while True:
+        client, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            attend(client)
+        client.close()
+
+
+def attend(client: socket.socket) -> None:
+    """Run what one client asks for, in a fork of this fork, and tell how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    streams = array.array("i")
+    size, rights, _, _ = client.recvmsg(4, socket.CMSG_SPACE(3 * streams.itemsize))
+    streams.frombytes(rights[0][2])
+    wanted = int.from_bytes(size, "big")
+    text = b""
+    while len(text) < wanted:
+        text += client.recv(wanted - len(text))
+    command, arguments, folder, environment = json.loads(text)
+    fork = os.fork()
+    if fork == 0:
+        client.close()
+        become(command, arguments, folder, environment, list(streams))
+    for stream in streams:
+        os.close(stream)
+    client.sendall(f"{fork}\n".encode())
+    _, status = os.waitpid(fork, 0)
+    with suppress(OSError):
+        client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def become(
+    command: str,
+    arguments: list[str],
+    folder: str,
+    environment: dict[str, str],
+    streams: list[int],
+) -> None:
+    """Be the process that was asked for, to its end."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = os.fdopen(0, closefd=False, encoding="utf-8")
+    sys.stdout = os.fdopen(1, "w", closefd=False, encoding="utf-8")
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False, encoding="utf-8")
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    status = 1
+    try:
+        if command == "dvc":
+            arguments = ["-m", "dvc", *arguments]
+        if arguments[1] == "dvc":
+            from dvc.cli import main
+
+            sys.argv = ["dvc", *arguments[2:]]
+            status = main(arguments[2:]) or 0
+        else:
+            places = [place for place in environment.get("PYTHONPATH", "").split(":") if place]
+            sys.path[:0] = [folder, *places]
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+            status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # the folder of this file is no place for modules
+    serve(sys.argv[1], int(sys.argv[2]))
