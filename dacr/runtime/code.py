@@ -238,10 +238,14 @@ def _follow(stage: str, method: str, sources: tuple[str, ...], root: Traversable
     not_called = HOOKS_NOT_CALLED.get(stage, frozenset())
     waiting = [f"stages.{stage}", *_looked_up(stage, method, sources, root)]
     found: dict[str, str] = {}
+    asked: set[str] = set()
     while waiting:
         module = waiting.pop()
+        if module in asked:
+            continue
+        asked.add(module)
         file = _file_of(module, root)
-        if module in found or file is None:
+        if file is None:
             continue
         found[module] = file
         waiting += [parent for parent in [module.rpartition(".")[0]] if parent]

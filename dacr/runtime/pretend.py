@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 CPU = torch.device("cpu")
@@ -226,24 +225,43 @@ def _caller() -> str:
 
 def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Look at an operation as CUDA would, and compute it on the CPU."""
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    tensors = list(_tensors((args, *kwargs.values())))
     pretended = [tensor for tensor in tensors if isinstance(tensor, PretendTensor)]
     device = kwargs.get("device")
     on_gpu = bool(pretended) if device is None else torch.device(device).type == NAME
     _check(function, args, kwargs, tensors, on_gpu)
-    plain = dict(kwargs)
+    plain = {name: _each(_held, value) for name, value in kwargs.items()}
     if device is not None:
         plain["device"] = CPU
     if "pin_memory" in plain:
         plain["pin_memory"] = False
-    result = function(*tree_map(_held, args), **tree_map(_held, plain))
+    result = function(*_each(_held, args), **plain)
     packet = function.overloadpacket
     if packet is aten._local_scalar_dense or not on_gpu:
         return result
     if packet is aten._fused_sgd_:
         return None
-    wrapped = tree_map(lambda leaf: PretendTensor(leaf) if _is_plain(leaf) else leaf, result)
-    return _given_back(function, args, kwargs, wrapped)
+    return _given_back(function, args, kwargs, _each(_wrapped, result))
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Operators take tensors and lists of tensors: no need for torch's slower general trees."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _each(change: Callable[[Any], Any], value: Any) -> Any:
+    """The same lists and tuples with every leaf changed."""
+    if isinstance(value, list | tuple):
+        return type(value)([_each(change, own) for own in value])
+    return change(value)
+
+
+def _wrapped(leaf: Any) -> Any:
+    return PretendTensor(leaf) if _is_plain(leaf) else leaf
 
 
 def _held(leaf: Any) -> Any:

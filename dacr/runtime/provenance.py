@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
+@cache
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in PACKAGES}
+
+
 def machine() -> dict[str, Any]:
     device = pick_device()
     return {
@@ -62,7 +68,7 @@ def machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "packages": dict(_versions()),
         "git_revision": git_or_nothing("rev-parse", "HEAD"),
         "dirty": bool(
             git_or_nothing("status", "--porcelain", "--untracked-files=no", "--", "dacr", "stages")
