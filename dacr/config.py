@@ -8,10 +8,9 @@ that DVC compares and writes to ``dvc.lock``.
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from copy import deepcopy
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,6 +26,7 @@ from pydantic import (
 )
 
 from dacr.errors import UserError
+from dacr.names import one_form
 
 RECOMPOSE = 'recompose it with `make params ARGS="benchmark=… split=… method=…"`'
 
@@ -50,7 +50,6 @@ MOST_COMPONENTS = 10_000
 """The paper has 30; with so many, the means of 100 classes and 512 features fill 2 GB."""
 
 
-_one_form = partial(unicodedata.normalize, "NFC")
 """Names that look the same are the same."""
 
 
@@ -99,11 +98,11 @@ class Data(Section):
         if self.class_names is not None and len(self.class_names) != self.classes:
             raise ValueError(f"has {len(self.class_names)} class_names for {self.classes} classes")
         for kind, names in (("class_names", self.class_names or []), ("domains", self.domains)):
-            if twice := [name for name, n in Counter(map(_one_form, names)).items() if n > 1]:
+            if twice := [name for name, n in Counter(map(one_form, names)).items() if n > 1]:
                 raise ValueError(f"names {twice[0]!r} twice in {kind}")
         limited = self.per_pair if isinstance(self.per_pair, dict) else {}
-        known = {_one_form(domain) for domain in self.domains}
-        if unknown := sorted(name for name in limited if _one_form(name) not in known):
+        known = {one_form(domain) for domain in self.domains}
+        if unknown := sorted(name for name in limited if one_form(name) not in known):
             raise ValueError(
                 f"limits per_pair of {', '.join(unknown)}, but its domains are "
                 f"{', '.join(self.domains)}"

@@ -314,15 +314,8 @@ def test_the_committed_parameters_are_what_conf_composes(tmp_path):
     assert path.read_text() == Path("params.yaml").read_text()
 
 
-def test_a_checkpoint_is_named_by_the_parameters_that_dvc_watches():
+def test_notes_and_checkpoints_name_the_parameters_that_dvc_watches():
     """Otherwise a changed parameter could meet a stale checkpoint, or DVC miss the change."""
-    from dacr.sessions.learn import LEARN_PARAMS
-
-    stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
-    assert set(LEARN_PARAMS) == set(stages["learn"]["do"]["params"])
-
-
-def test_the_note_of_a_stage_names_the_parameters_that_dvc_watches():
     from dacr.runtime.made import PARAMETERS
 
     stages = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]

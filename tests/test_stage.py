@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -209,19 +211,17 @@ def test_an_unknown_device_is_one_line(tmp_path):
 def test_a_run_with_promised_bits_stays_on_the_cpu_unless_told_otherwise(tmp_path, monkeypatch):
     """On a machine with a GPU `make repro` must end in the bytes of a machine without one."""
     from dacr.runtime.compose import compose
-    from dacr.runtime.stage import stay_on_the_cpu
+    from dacr.runtime.portable import training_params
 
     def device_after(*overrides: str, told: str | None = None) -> str | None:
         monkeypatch.delenv("DACR_DEVICE", raising=False)
         if told:
             monkeypatch.setenv("DACR_DEVICE", told)
         compose(overrides, tmp_path / "params.yaml")
-        monkeypatch.chdir(tmp_path)
-        stay_on_the_cpu()
-        monkeypatch.chdir(root)
-        return os.environ.get("DACR_DEVICE")
+        with chdir(tmp_path), patch.dict(os.environ):
+            training_params()
+            return os.environ.get("DACR_DEVICE")
 
-    root = Path.cwd()
     assert device_after("benchmark=idigits_mini") == "cpu"
     assert device_after("benchmark=idigits_mini", told="cuda:1") == "cuda:1"
     assert device_after("benchmark=icifar20") is None

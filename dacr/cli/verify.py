@@ -43,16 +43,11 @@ def _seed(text: str) -> int:
 def run(arguments: argparse.Namespace) -> None:
     import dvc  # noqa: F401 (a missing package is said before a missing project)
 
-    from dacr.config import load_params
     from dacr.experiments.reading import project_root
-    from dacr.runtime.portable import fix_instructions
-    from dacr.runtime.stage import stay_on_the_cpu
+    from dacr.runtime.portable import training_params
 
     with chdir(project_root()):
-        params = load_params()
-        # As the stages do it, before torch is loaded.
-        stay_on_the_cpu()
-        fix_instructions(params.train.portable)
+        params = training_params()  # as the stages do it, before torch is loaded
         from dacr.experiments.verification.replay import choose, estimate, replay
         from dacr.report.page import read_provenance
         from dacr.report.verified import verify_run

@@ -21,12 +21,12 @@ from dacr.data.duplicates import (
     tell_duplicates,
     to_drop,
 )
-from dacr.data.names import one_form
 from dacr.data.packing import Packed, packed
 from dacr.data.restriction import Limit, limit_of, restricted
 from dacr.data.sources import get_source
 from dacr.data.sources.base import Sample, Source
 from dacr.errors import UserError
+from dacr.names import one_form
 from dacr.runtime.progress import IMAGES as IN_IMAGES
 from dacr.runtime.progress import AmountProgress
 
@@ -115,10 +115,9 @@ def build_benchmark(
     try:
         with _partial(out / IMAGES).open("w+b") as file:
             index, digest = _write_images(file, chunks, image_size, domains, progress)
-            found = find_duplicates(index)
             if duplicates == "refuse":
-                refuse_duplicates(found, classes)
-            dropped = to_drop(found) if duplicates == "drop" else []
+                refuse_duplicates(find_duplicates(index), classes)
+            dropped = to_drop(find_duplicates(index)) if duplicates == "drop" else []
             if dropped:
                 index, digest = _cut_images(file, index, dropped, image_size)
     finally:

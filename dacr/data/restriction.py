@@ -10,8 +10,8 @@ from typing import cast
 import pandas as pd
 
 from dacr.config import Data
-from dacr.data.names import one_form
 from dacr.data.sources.base import Part, Sample
+from dacr.names import one_form
 from dacr.rng import derive_seed
 
 Limit = Callable[[str], int | None]

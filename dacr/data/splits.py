@@ -19,11 +19,11 @@ import pandas as pd
 
 from dacr.config import Data, Schedule
 from dacr.data import streams
-from dacr.data.names import one_form
 from dacr.data.session_table import COLUMNS, session_file
 from dacr.data.shares import SHARE, deal, first_appearances, read_with_shares
 from dacr.data.streams import Pair, Shares
 from dacr.errors import UserError
+from dacr.names import one_form
 from dacr.rng import derive_seed
 
 Brought = Sequence[Sequence[Pair]] | Sequence[Shares]

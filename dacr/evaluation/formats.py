@@ -46,3 +46,11 @@ def scaled(value: float | None, unit: str = "") -> str:
         if abs(value) >= size:
             return f"{value / size:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 80 s, 12 min, 3 h 7 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

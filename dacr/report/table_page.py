@@ -10,7 +10,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from dacr.evaluation.formats import decimals
+from dacr.evaluation.formats import decimals, duration
 from dacr.experiments.records import Record, results_path, write_text
 from dacr.experiments.results import Results
 from dacr.report import table_sizes
@@ -175,7 +175,7 @@ def render_table(results: Results) -> str:
         notes=[*map(with_code, table.notes)],
         records=results.all_records,
         older=results.older,
-        duration=said.duration,
+        duration=duration,
         from_mirror=from_mirror,
     )
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from dacr.evaluation.formats import NOTHING
+from dacr.evaluation.formats import NOTHING, duration
 from dacr.experiments.devices import Device
 from dacr.experiments.plan import THREADS, Task, to_run
 from dacr.experiments.records import Record
@@ -72,7 +72,7 @@ def show_plan(
 def _about(task: Task) -> str:
     if task.seconds is None:
         return NOTHING
-    return "~ " * task.rough + said.duration(task.seconds)
+    return "~ " * task.rough + duration(task.seconds)
 
 
 def _state(task: Task, waiting: bool) -> str:
@@ -103,7 +103,7 @@ def summary(
         text += f". {_needs([task.work for task in chosen if task.work], sum(times), device)}"
     elif times:
         total = sum(times) / len(times) * len(chosen) / min(jobs, len(chosen))
-        text += f". About {said.duration(total)} with {jobs} at a time, from earlier experiments"
+        text += f". About {duration(total)} with {jobs} at a time, from earlier experiments"
         if any(task.rough for task in chosen):
             text += " (~: counted work at the rate of others)"
     elif chosen:
@@ -127,7 +127,7 @@ def _needs(works: Sequence[Work], seconds: float, device: Device) -> str:
     room = f" of {device.memory:g}" if device.memory else ""
     disk = sum(own.disk for own in works) / GIGA
     return (
-        f"{_petaflop(flops)} PFLOP, about {said.duration(seconds)} on {device.words} "
+        f"{_petaflop(flops)} PFLOP, about {duration(seconds)} on {device.words} "
         f"(computed from passes of the extractors alone, whatever --jobs). Up to "
         f"{_tenths(memory)}{room} GB of its memory per experiment, {_tenths(disk)} GB of disk for "
         "the models"
@@ -182,7 +182,7 @@ class Narrator:
             how = f"[red]failed[/red]: {escape(outcome.error or '')}"
         else:
             average = outcome.record.metrics["average_incremental_accuracy"]
-            how = f"average accuracy {average:.2f} % in {said.duration(outcome.record.seconds)}"
+            how = f"average accuracy {average:.2f} % in {duration(outcome.record.seconds)}"
         self.console.print(
             f"[{done}/{self.total}] {outcome.name}: {how}", highlight=False, soft_wrap=True
         )

@@ -43,4 +43,15 @@ def training_params() -> Params:
     """The parameters of a stage that loads torch; call it before torch is loaded."""
     params = load_params()
     fix_instructions(params.train.portable)
+    stay_on_the_cpu(params.train.portable)
     return params
+
+
+def stay_on_the_cpu(portable: bool) -> None:
+    """Let no GPU that happens to be there take a run whose bits are promised.
+
+    ``train.portable`` promises the bits of a CPU, so that ``make repro`` ends in the same bytes on
+    every machine. ``DACR_DEVICE`` overrides.
+    """
+    if portable:
+        os.environ.setdefault("DACR_DEVICE", "cpu")

@@ -28,9 +28,6 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only; work in a folder that can be written",
 }
 
-ON_A_DEVICE = ("learn", "consolidate")
-"""The stages that use a GPU where there is one."""
-
 FILLING = 1 << 26
 """Bytes of the logits of a batch, or of all means, from which on components fill the memory: a
 step has several copies of them. The paper's largest experiment has a tenth of it."""
@@ -114,18 +111,6 @@ def termination_is_an_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def stay_on_the_cpu() -> None:
-    """Let no GPU that happens to be there take a run whose bits are promised.
-
-    ``train.portable`` promises the bits of a CPU, so that ``make repro`` ends in the same bytes on
-    every machine. ``DACR_DEVICE`` overrides.
-    """
-    from dacr.config import load_params
-
-    if load_params().train.portable:
-        os.environ.setdefault("DACR_DEVICE", "cpu")
-
-
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
     """^C and SIGTERM come when the block is done; a second one comes at once."""
@@ -158,8 +143,6 @@ def run_stage(main: Callable[[], None], stage: str | None = None) -> None:
     """
     try:
         with termination_is_an_interrupt():
-            if stage in ON_A_DEVICE:
-                stay_on_the_cpu()
             main()
         if stage:
             check_code(stage)

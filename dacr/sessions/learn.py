@@ -19,6 +19,7 @@ from dacr.model.flops import training_flops
 from dacr.runtime.code import identity
 from dacr.runtime.device import make_deterministic, pick_device, require_precision
 from dacr.runtime.json_files import write_json
+from dacr.runtime.made import parameters_of
 from dacr.runtime.progress import TrainingProgress
 from dacr.runtime.provenance import record
 from dacr.sessions.places import BENCHMARK, run_folder, session_path
@@ -97,11 +98,10 @@ def learn(params: Params, key: str) -> None:
 def work_name(params: Params, key: str) -> str:
     """The name of this training in the scratch folder: a hash of all that it depends on."""
     state = run_folder(params.schedule.sessions[key].prev).state
-    parameters = params.model_dump(include=set(LEARN_PARAMS), by_alias=True)
+    parameters = parameters_of("learn", params)
     files = [session_path(key), *(file for file in state.rglob("*") if file.is_file())]
     return fingerprint([key, parameters, identity("learn", params.method, root=CODE)], files)
 
 
-LEARN_PARAMS = ("seed", "method", "options", "augmentation", "model", "train", "loss", "mixture")
 CODE = Path(__file__).parents[2]
 """The folder that holds the packages dacr and stages."""

@@ -21,7 +21,6 @@ from PIL import Image, UnidentifiedImageError
 
 from dacr.data.archives import open_zip, refuse_unsafe_name
 from dacr.data.files import user_path
-from dacr.data.names import one_form
 from dacr.data.pictures import (
     FORMATS,
     OTHER_SUFFIXES,
@@ -34,6 +33,7 @@ from dacr.data.sources.base import Sample, Source
 from dacr.data.sources.options import Options, TestFraction, held_out, parse_options
 from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
+from dacr.names import one_form
 
 NAMES = ("folder",)
 ANY_NUMBER = True

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dacr.data.archives import read_npz
 from dacr.data.files import Fingerprint, copy_in, user_path
-from dacr.data.names import one_form
 from dacr.data.sources.base import Sample, Source
 from dacr.data.sources.options import Options, TestFraction, held_out, parse_options
 from dacr.data.sources.origin import write_origin
 from dacr.errors import UserError
+from dacr.names import one_form
 
 NAMES = ("npz",)
 ANY_NUMBER = True

@@ -18,13 +18,13 @@ from typing import Any
 from dacr.config import Data, Params
 from dacr.data.benchmark import IMAGES, INDEX, SUMMARY, Benchmark, check_pixels, read_index
 from dacr.data.building import build
-from dacr.data.names import one_form
 from dacr.data.restriction import limit_of
 from dacr.data.sources import get_source
 from dacr.data.sources.embedded import EmbeddedSource
 from dacr.data.splits import make_schedule, write_schedule, write_session
 from dacr.errors import UserError
 from dacr.experiments.verification.findings import Report
+from dacr.names import one_form
 from dacr.sessions.places import BENCHMARK, SPLIT
 
 FEW = 100_000_000

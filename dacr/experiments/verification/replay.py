@@ -20,6 +20,7 @@ from typing import Any
 
 from dacr.config import Params
 from dacr.errors import UserError
+from dacr.evaluation.formats import duration
 from dacr.experiments.verification.findings import Report
 from dacr.runtime.hashes import file_md5
 from dacr.sessions.places import RUNS, run_folder
@@ -78,16 +79,8 @@ def estimate(choice: Choice, notes: Iterable[Mapping[str, Any]]) -> str:
     }
     if not wanted <= known.keys():
         return "how long it takes is unknown: no note here says how long these sessions took"
-    total = _duration(sum(known[name] for name in wanted))
+    total = duration(sum(known[name] for name in wanted))
     return f"about {total}, as long as these sessions took when they were made"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = [(hours, "h"), (minutes, "min"), (rest, "s")]
-    shown = [f"{number} {unit}" for number, unit in parts if number][:2]
-    return " ".join(shown) or "1 s"
 
 
 def in_own_process(folder: Path, stage: str, arguments: Sequence[str]) -> None:
