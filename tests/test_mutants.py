@@ -167,6 +167,19 @@ def test_the_mistakes_of_an_expression(statement: str, changes: list[str]) -> No
     assert len(found) == len(set(found))
 
 
+def test_what_computes_nothing_is_left_alone() -> None:
+    tree = ast.parse(
+        "def f(x: tuple[int, 2], n):\n"
+        "    assert n > 0, 'n has to be positive'\n"
+        "    zip(x, n, strict=True)\n"
+        "    raise ValueError(f'{n + 1} is wrong')\n"
+    )
+    assert [mutant.change for mutant in mutants_of(tree)] == [
+        "{zip(x, n, strict=True) → }",
+        "{raise ValueError(f'{n + 1} is wrong') → }",
+    ]
+
+
 def test_statements_are_removed_where_the_rest_can_run() -> None:
     tree = ast.parse(
         "def f(x):\n"

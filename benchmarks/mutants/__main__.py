@@ -49,6 +49,7 @@ TESTS = (
     "tests/test_metrics.py",
     "tests/test_parts.py",
     "tests/test_second_stage.py",
+    "tests/test_core_devices.py",
 )
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 

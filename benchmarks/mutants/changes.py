@@ -194,6 +194,8 @@ class _Walk:
         for field, index, child in _children(node):
             if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case, *_SKIPPED_NODES)):
                 continue
+            if isinstance(child, ast.keyword) and child.arg == "strict":
+                continue
             for new in replacements(child, node, field):
                 ast.copy_location(new, child)
                 ast.fix_missing_locations(new)
