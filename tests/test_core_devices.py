@@ -13,10 +13,11 @@ from dacr.data.augmentation import AUGMENTATIONS
 from dacr.learning.assignment import assign, own_class, possible_logits
 from dacr.learning.expansion import carry_over, k_means_seeds, mean_perturbed, random_sample
 from dacr.learning.expansion import random_vector as random_vectors
-from dacr.learning.geodesic import geodesic_distillation
+from dacr.learning.geodesic import GeodesicKernel, geodesic_distillation, kernel_between
 from dacr.learning.losses import intra_class_distillation, margin_ranking
 from dacr.learning.memory import herding, select_memory
 from dacr.learning.reduction import group_means, reduce_mixtures
+from dacr.learning.resolvents import ResolventKernel
 from dacr.methods.parts.reading import mean_of_features
 from dacr.model.heads import CosineHead, MixtureHead
 from dacr.runtime.pretend import PretendGpu, pretend_device
@@ -174,3 +175,11 @@ def test_values_on_a_gpu_are_those_of_the_cpu(part: Callable[[torch.device], Val
     assert part is memory or set(devices) == {pretend_device()}  # a memory is a list of files
     for got, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(got, wanted.detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_singular_values_are_for_the_cpu_alone() -> None:
+    """A GPU would make the host wait for them in every step."""
+    assert isinstance(kernel_between(features(CPU), features(CPU).flip(0)), GeodesicKernel)
+    with PretendGpu():
+        own = features(pretend_device())
+        assert isinstance(kernel_between(own, own.flip(0)), ResolventKernel)
