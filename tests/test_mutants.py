@@ -190,6 +190,7 @@ def test_statements_are_removed_where_the_rest_can_run() -> None:
         "    if x:\n"
         "        raise ValueError(7)\n"
         "    for own in x:\n"
+        "        inner = own\n"
         "        continue\n"
         "    return x\n"
     )

@@ -161,9 +161,7 @@ class _Walk:
             other = BINARY[type(statement.op)]()
             yield self._mutant(owner, statement, statement, "op", None, other, True)
         yield from self.inside(statement, statement, owner, bool(owner))
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                bound.add(node.id)
+        bound |= _stored(statement)
         arms = (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))
         for holder in (statement, *arms):
             for field in ("body", "orelse", "finalbody"):
@@ -214,6 +212,14 @@ class _Walk:
     ) -> Mutant:
         line = getattr(new, "lineno", statement.lineno)
         return Mutant(owner, statement, line, parent, field, index, new, in_body)
+
+
+def _stored(node: ast.AST) -> set[str]:
+    """The names that a statement sets, without those of its block."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return {node.id}
+    inner = (own for own in ast.iter_child_nodes(node) if not isinstance(own, ast.stmt))
+    return set().union(*map(_stored, inner))
 
 
 def _children(node: ast.AST) -> Iterator[tuple[str, int | None, ast.AST]]:
