@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dacr.config import Data
 from dacr.data import splits
 from dacr.data.session_table import read_session
 from dacr.data.shares import apportion
 from dacr.data.splits import session_table
 from dacr.errors import UserError
-from tests.schedules import make_schedule, write_split
+from tests.schedules import make_schedule, section, write_split
 
 SCHEDULES = Path(__file__).parents[1] / "data" / "schedules"
 
@@ -171,6 +172,30 @@ def test_uneven_nc_blocks_differ_by_at_most_one() -> None:
     assert sorted(new_class_counts(schedule)) == [2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("sessions", [1, 10])
+def test_nc_has_from_one_session_to_one_per_class(sessions: int) -> None:
+    schedule = make_schedule("nc", 10, 2, sessions=sessions)
+    check_any(schedule, 10, 2)
+    assert new_class_counts(schedule) == [10 // sessions] * sessions
+
+
+def test_one_number_of_domains_is_that_of_every_session() -> None:
+    each, listed = (
+        make_schedule("nd", 3, 4, sessions=2, domains_per_session=number) for number in (2, [2, 2])
+    )
+    check_any(each, 3, 4)
+    pd.testing.assert_frame_equal(each, listed)
+
+
+def test_numbers_alone_tell_that_a_rule_cannot_be_met() -> None:
+    """Before there are data; a table of the user's is left for later."""
+    numbers = Data.model_construct(classes=4, domains=["photo", "sketch"])
+    splits.check_schedule(section("nc", 4), numbers)
+    splits.check_schedule(section("table", 4, table="no/such.csv"), numbers)
+    with pytest.raises(UserError, match="5 sessions for 4 classes"):
+        splits.check_schedule(section("nc", 5), numbers)
+
+
 @cache
 def feasible(left: tuple[int, ...], future: tuple[int, ...], domains: int, pairs: int) -> bool:
     """Exhaustive: can seen classes with ``left`` domains fill the sessions of ``future``?"""
@@ -222,6 +247,7 @@ def test_ncd_finds_a_schedule_exactly_when_there_is_one() -> None:
         ({"rule": "nd", "sessions": 1, "domains_per_session": []}, "sum is 3"),
         ({"rule": "ncd", "sessions": 3}, "new_classes is missing"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [2, 1, 0]}, "sum is 4"),
+        ({"rule": "ncd", "sessions": 3, "new_classes": []}, "sum is 4"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [4, 1, -1]}, "at least 0"),
         ({"rule": "ncd", "sessions": 5, "new_classes": [2, 2, 0, 0, 0]}, "do not divide the 12"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [3, 1, 0]}, "session 1 must bring 4 pairs"),
@@ -310,6 +336,7 @@ def test_a_committed_schedule_is_a_valid_user_table() -> None:
         ("session,class,domain\n1,0\n", "line 2: domain ''"),
         ("session,class,domain\n1,0,0\n1,1,0\n2,cat,photo\n", "line 4: the pair of line 2"),
         ("session,class,domain\n1,0,0\n3,1,0\n", "line 3: session 3 comes without a session 2"),
+        ("session,class,domain\n1,0,0\n3,1,0\n1,2,0\n", "line 3: session 3 comes without"),
         ("session,class,domain\n2,0,0\n", "line 2: session 2 comes without a session 1"),
         ("session,class,domain\n1,0,0\n", "make params"),
         (b"session,class,domain\n1,\xff,0\n", "cannot be read"),
@@ -578,6 +605,8 @@ def test_a_committed_stream_is_a_valid_user_table(name: str) -> None:
         ("1,0,0,0.5\n2,0,0,0.4\n", "class 0 in domain 0 make 0.9"),
         ("1,0,0,0.5\n2,0,0,half\n", "line 3: share 'half'"),
         ("1,0,0,0\n", "line 2: share '0'"),
+        ("1,0,0,1.5\n", "line 2: share '1.5'"),
+        ("".join(f"1,{c},{z},0.5\n" for c in (2, 1, 0) for z in (1, 0)), "class 0 in domain 0"),
         ("1,0,0,0.5\n3,0,0,0.5\n", "line 3: session 3 comes without a session 2"),
     ],
 )
@@ -586,6 +615,11 @@ def test_wrong_shares_of_a_user_table_are_one_line(tmp_path: Path, text: str, wo
         from_table(tmp_path / "t.csv", f"session,class,domain,share\n{text}", sessions=2)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_share_may_be_the_whole(tmp_path: Path) -> None:
+    text = "session,class,domain,share\n1,0,0,1\n1,1,0,0.25\n2,1,0,0.75\n"
+    assert from_table(tmp_path / "t.csv", text, sessions=2)["share"].tolist() == [1, 0.25, 0.75]
 
 
 def test_a_partial_table_leaves_the_other_pairs_out(tmp_path: Path) -> None:
@@ -616,6 +650,14 @@ def test_writing_a_shorter_split_leaves_no_old_sessions(tmp_path: Path) -> None:
     write_split(make_schedule(**PAPER["idigits_ncd"]), index, tmp_path)
     write_split(make_schedule(**PAPER["idigits_nd"]), index, tmp_path)
     assert len(list(tmp_path.glob("session-*.csv"))) == 4
+
+
+def test_writing_a_schedule_again_keeps_its_sessions_and_makes_its_folder(tmp_path: Path) -> None:
+    index, schedule = make_index(10, 4), make_schedule(**PAPER["idigits_nd"])
+    folder = tmp_path / "data" / "split"
+    write_split(schedule, index, folder)
+    splits.write_schedule(schedule, index, folder)
+    assert len(list(folder.glob("session-*.csv"))) == 4
 
 
 def test_a_pair_without_training_images_is_an_error(tmp_path: Path) -> None:
