@@ -20,7 +20,7 @@ from dacr.learning.reduction import group_means, reduce_mixtures
 from dacr.learning.resolvents import ResolventKernel
 from dacr.methods.parts.reading import mean_of_features
 from dacr.model.heads import CosineHead, MixtureHead
-from dacr.runtime.pretend import PretendGpu, pretend_device
+from dacr.runtime.pretend import PretendGpu, counting_waits, pretend_device
 from tests.learning import CPU, small_params, small_session
 
 DIM, N, CLASSES = 5, 18, 3
@@ -183,3 +183,17 @@ def test_singular_values_are_for_the_cpu_alone() -> None:
     with PretendGpu():
         own = features(pretend_device())
         assert isinstance(kernel_between(own, own.flip(0)), ResolventKernel)
+
+
+def test_a_step_of_the_mixture_makes_nobody_wait() -> None:
+    """An index on the CPU gives the same values; a GPU has to wait for it."""
+    with PretendGpu():
+        device = pretend_device()
+        head, own = head_on(device), features(device)
+        rows, is_memory = ROWS.to(device), IS_MEMORY.to(device)
+        with counting_waits() as waits:
+            logits = head(own)
+            own_class(logits, rows)
+            possible_logits(logits, rows, head.same_age(rows, is_memory))
+            head.component_log_posterior(own, rows)
+    assert not waits
