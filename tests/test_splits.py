@@ -13,7 +13,7 @@ import pytest
 from dacr.config import Data
 from dacr.data import splits
 from dacr.data.session_table import read_session
-from dacr.data.shares import apportion
+from dacr.data.shares import apportion, deal, images_by_session, read_with_shares
 from dacr.data.splits import session_table
 from dacr.errors import UserError
 from tests.schedules import make_schedule, section, write_split
@@ -507,6 +507,9 @@ def test_repeat_works_out_wherever_it_can(times: int, sessions: int) -> None:
         (11, [0.5, 0.5], [6, 5]),
         (100, [0.05, 0.9, 0.05], [5, 90, 5]),
         (52, [0.05, 0.05, 0.9], [3, 2, 47]),  # 2.6, 2.6, 46.8
+        (4, [0.3, 0.7], [1, 3]),  # 1.2, 2.8
+        # 0.1 each, 3.4 and 6.2: three too many after the ones, taken where most is too much
+        (10, [0.01, 0.01, 0.01, 0.01, 0.34, 0.62], [1, 1, 1, 1, 2, 4]),
         (3, [0.05, 0.9, 0.05], [1, 1, 1]),
         (4, [0.05, 0.9, 0.05], [1, 2, 1]),
         (7, [0.333333, 0.333333, 0.333333], [3, 2, 2]),
@@ -588,6 +591,40 @@ def test_a_written_stream_is_read_back_with_its_shares(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace(",0.9\n", ",nine\n", 1))
     with pytest.raises(UserError, match=r"damaged .*dvc repro -f schedule"):
         splits.write_session(tmp_path, "01", index)
+
+
+@pytest.mark.parametrize(("share", "good"), [("1", True), ("0", False), ("1.5", False)])
+def test_a_share_that_is_read_back_is_above_0_and_up_to_1(
+    tmp_path: Path, share: str, good: bool
+) -> None:
+    path = tmp_path / "schedule.csv"
+    path.write_text(f"session,class,domain,new_class,share\n1,0,0,1,{share}\n1,1,0,1,0.5\n")
+    if good:
+        assert read_with_shares(path)["share"].tolist() == [1, 0.5]
+    else:
+        with pytest.raises(UserError, match="a share is none"):
+            read_with_shares(path)
+
+
+@pytest.mark.parametrize("setting", [PAPER["idigits_nd"], STREAMS["idigits_blurry"]])
+def test_images_are_counted_by_session_as_they_are_dealt(setting: dict[str, Any]) -> None:
+    """Pairs that the schedule does not bring come in no session."""
+    schedule = make_schedule(**setting)
+    schedule = schedule[schedule["domain"] != 3]
+    train = make_index(10, 4, most=9).query("part == 'train'")
+    counts = Counter(zip(train["label"], train["domain"], strict=True))
+    found = images_by_session(schedule, counts)
+    assert sorted(found) == sorted(schedule["session"].unique())
+    for t, own in found.items():
+        table = session_table(schedule, train, t)
+        assert own == Counter(zip(table["label"], table["domain"], strict=True))
+
+
+def test_images_of_pairs_that_are_not_brought_are_dealt_to_no_session() -> None:
+    schedule = make_schedule(**STREAMS["idigits_blurry"])
+    train = make_index(10, 4, most=9).query("part == 'train'")
+    dealt = deal(schedule[schedule["domain"] != 3], train).reindex(train.index)
+    assert ((dealt == 0) == (train["domain"] == 3)).all()
 
 
 @pytest.mark.parametrize("name", ["icifar20_blurry", "icifar20_repeat", "icifar20_vil"])

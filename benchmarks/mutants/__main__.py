@@ -32,8 +32,10 @@ CORE = (
     "dacr/learning/geodesic.py",
     "dacr/model/heads.py",
     "dacr/data/splits.py",
+    "dacr/data/shares.py",
     "dacr/data/augmentation.py",
     "dacr/evaluation/metrics.py",
+    "dacr/evaluation/continual.py",
 )
 TESTS = (
     "tests/test_losses.py",
@@ -47,8 +49,7 @@ TESTS = (
     "tests/test_splits.py",
     "tests/test_augmentation.py",
     "tests/test_metrics.py",
-    "tests/test_parts.py",
-    "tests/test_second_stage.py",
+    "tests/test_continual.py",
     "tests/test_core_devices.py",
 )
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
