@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test lint params bench docs site clean
+.PHONY: help setup repro test lint params bench mutants docs site clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -48,6 +48,9 @@ params: $(STAMP) ## recompose params.yaml: make params ARGS="split=ncd method=de
 
 bench: $(STAMP) ## measure the training loop beside its peers, the mixture and the build
 	python -m benchmarks
+
+mutants: $(STAMP) ## does a test fail on every small mistake in the core? make mutants ARGS="losses heads"
+	python -m benchmarks.mutants $(ARGS)
 
 $(DOCS): $(STAMP)
 	$(PIP) -c constraints.txt -e '.[dev,docs]'

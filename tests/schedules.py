@@ -13,6 +13,14 @@ from dacr.config import Link, Schedule
 from dacr.data import splits
 
 
+def section(rule: str, sessions: int, **settings: Any) -> Schedule:
+    """The section ``schedule`` of the parameters, as it may be written by hand: not checked."""
+    keys = [f"{t:02d}" for t in range(sessions + 1)]
+    chain = {key: Link(index=int(key), prev=prev) for prev, key in pairwise(keys)}
+    chosen = {"seed": 1993, "domain_order": "listed", **settings}
+    return Schedule.model_construct(split=rule, rule=rule, sessions=chain, last=keys[-1], **chosen)
+
+
 def make_schedule(
     rule: str,
     classes: int,
@@ -23,14 +31,8 @@ def make_schedule(
     domain_names: Sequence[str] = (),
     **settings: Any,
 ) -> pd.DataFrame:
-    keys = [f"{t:02d}" for t in range(sessions + 1)]
-    chain = {key: Link(index=int(key), prev=prev) for prev, key in pairwise(keys)}
-    chosen = {"seed": 1993, "domain_order": "listed", **settings}
-    section = Schedule.model_construct(
-        split=rule, rule=rule, sessions=chain, last=keys[-1], **chosen
-    )
     return splits.make_schedule(
-        section,
+        section(rule, sessions, **settings),
         class_names or [str(i) for i in range(classes)],
         domain_names or [str(i) for i in range(domains)],
     )

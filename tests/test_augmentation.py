@@ -1,5 +1,6 @@
 """Batched augmentation against torchvision's, image by image and sampler by sampler."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from dacr.data.augmentation import (
     ResizedCropFlipDraw,
     choose_sizes,
     draw_boxes,
+    draw_of,
     interpolation_weights,
 )
 from dacr.errors import UserError
@@ -109,6 +111,7 @@ def test_crop_flip_jitter_draws_as_torchvision_does() -> None:
         assert set(ours.tolist()) == set(reference.tolist()) == set(range(9))
         assert stats.chisquare(ours.bincount().numpy()).pvalue > ALPHA
     assert stats.ks_2samp(draw.brightness.numpy(), factors).pvalue > ALPHA
+    assert draw.brightness.sub(1).abs().max().item() == pytest.approx(63 / 255, abs=1e-3)
     assert stats.binomtest(int(draw.flip.sum()), TRIALS).pvalue > ALPHA
     drawn = torch.stack([t.double() for t in draw])
     dependence = drawn.corrcoef() - torch.eye(4)
@@ -254,6 +257,30 @@ def test_fallback_is_central(height: int, width: int, monkeypatch: pytest.Monkey
     assert boxes.tolist() == [list(expected)] * 5
 
 
+def test_ten_tries_are_made() -> None:
+    """In a strip of 20 × 200 few tries fit: how often the fallback is taken tells their number."""
+    height, width, grid, trials = 20, 200, 1500, 20_000
+    middles = (torch.arange(grid, dtype=torch.float64) + 0.5) / grid
+    areas = (0.08 + 0.92 * middles)[:, None] * height * width
+    aspects = (math.log(3 / 4) + math.log(16 / 9) * middles).exp()
+    fits = ((areas * aspects).sqrt().round() <= width) & ((areas / aspects).sqrt().round() <= 20)
+    expected = (1 - fits.double().mean().item()) ** 10
+    boxes = torch.stack(draw_boxes(trials, height, width, generator()), 1)
+    fallback = v1.RandomResizedCrop.get_params(torch.zeros(3, 20, 200), [4.0, 4.0], [3 / 4, 4 / 3])
+    taken = int((boxes == torch.tensor(fallback)).all(dim=1).sum())
+    assert 0.2 < expected < 0.8
+    assert stats.binomtest(taken, trials, expected).pvalue > ALPHA
+
+
+def test_a_try_of_one_pixel_fits_and_one_of_none_does_not() -> None:
+    """Areas and aspect ratios of boxes of height × width 0 × 1, 1 × 0, 1 × 3 and 3 × 1."""
+    areas = torch.tensor([[0.2, 0.2, 3.0], [0.2, 0.2, 3.0]], dtype=torch.float64)
+    aspects = torch.tensor([[2.0, 0.5, 3.0], [0.5, 2.0, 1 / 3]], dtype=torch.float64)
+    heights, widths, fits = choose_sizes(areas, aspects, 5, 5)
+    assert fits.tolist() == [True, True]
+    assert (heights.tolist(), widths.tolist()) == ([1, 3], [3, 1])
+
+
 def test_resized_crop_flips_half_of_the_images() -> None:
     draw = ResizedCropFlip(112, MEAN, STD).draw(torch.Size((TRIALS, 128, 128, 3)), generator())
     assert stats.binomtest(int(draw.flip.sum()), TRIALS).pvalue > ALPHA
@@ -299,6 +326,19 @@ def test_output_is_what_the_network_takes(augmentation: Augmentation) -> None:
         assert result.dtype == torch.float32
         assert result.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(images, before)
+
+
+def test_samples_are_independent_of_the_others_in_their_batch(augmentation: Augmentation) -> None:
+    images, positions = photographs(6, 40, 40), torch.tensor([4, 1])
+    draw = augmentation.draw(images.shape, generator(8))
+    alone = augmentation.apply(images[positions], draw_of(draw, positions))
+    assert torch.equal(alone, augmentation.apply(images, draw)[positions])
+
+
+@pytest.mark.parametrize(("name", "views"), [("none", 1), ("crop_flip_jitter", 3)])
+def test_an_image_has_several_views_only_where_something_is_random(name: str, views: int) -> None:
+    assert AUGMENTATIONS[name](32, MEAN, STD, views=3).views == views
+    assert AUGMENTATIONS[name](32, MEAN, STD).views == (None if views == 3 else 1)
 
 
 def test_every_draw_comes_from_the_generator(augmentation: Augmentation) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dacr.learning.assignment import assign
+from dacr.learning.assignment import assign, own_class, possible_logits
 from dacr.learning.session import Session
 from dacr.learning.training import Batch
 from dacr.methods import make_method
@@ -65,6 +65,20 @@ def test_a_sample_is_assigned_to_the_closest_of_its_candidates() -> None:
         assert z == first + closest(feature, means[first:last])
         moved += int(z != z_free)
     assert moved > 3, "the case is too easy"
+
+
+def test_only_the_candidates_of_the_own_class_are_left() -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(4, 3, 2, generator=generator)
+    rows = torch.tensor([2, 0, 1, 0])
+    candidates = torch.tensor([[True, False], [False, True], [True, True], [False, False]])
+    own, possible = own_class(logits, rows), possible_logits(logits, rows, candidates)
+    for b, row in enumerate(rows.tolist()):
+        for c in range(3):
+            for k in range(2):
+                ruled_out = c == row and not candidates[b, k]
+                assert possible[b, c, k] == (-math.inf if ruled_out else logits[b, c, k])
+        assert own[b].tolist() == logits[b, row].tolist()
 
 
 def second_session() -> Session:

@@ -56,6 +56,44 @@ def test_transfer_and_forgetting_of_a_matrix_by_hand() -> None:
     assert continual.intransigence(SEEN, joint) == (0 + 5 - 2) / 3
     assert continual.forward_transfer(FULL, [5.0, 10.0]) == ((10 - 5) + (20 - 10)) / 2
     assert continual.upper_triangle(FULL) == (10 + 30 + 20) / 3
+    # The future is no part of the mean over the lower triangle.
+    lower = (80 + 60 + 90 + 70 + 50 + 100) / 6
+    assert continual.matrix_accuracy(FULL) == continual.matrix_accuracy(SEEN) == lower
+
+
+def test_forward_transfer_compares_each_session_with_its_own_chance() -> None:
+    rows = [[0.0, 10.0, 0.0, 0.0], [0.0, 0.0, 20.0, 0.0], [0.0, 0.0, 0.0, 40.0], [0.0] * 4]
+    chance = [1.0, 5.0, 18.0]
+    expected = ((10 - 1) + (20 - 5) + (40 - 18)) / 3
+    assert continual.forward_transfer(rows, chance) == pytest.approx(expected)
+    # The last session has no test images, so that a chance taken from another one shows.
+    untested = [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 5.0, 0.0], [0.0, 0.0, 0.0, np.nan], [0.0] * 4]
+    assert continual.forward_transfer(untested, chance) == 0.0
+
+
+def test_a_pair_that_comes_back_is_old_since_its_first_session() -> None:
+    """Class 0 has domain 0 in sessions 1 and 2, and meets domain 1 in session 2."""
+    schedule = pd.DataFrame(
+        [(1, 0, 0, 1), (2, 0, 0, 0), (2, 0, 1, 0), (2, 1, 0, 1)],
+        columns=["session", "class", "domain", "new_class"],
+    )
+    predictions = pd.DataFrame(
+        [
+            *[(1, 0, 0, 0, 0), (1, 1, 0, 0, 0)],
+            *[(2, 0, 0, 0, 0), (2, 1, 0, 0, 1)],  # one of two is right
+            *[(2, 2, 0, 1, 0), (2, 3, 0, 1, 1), (2, 4, 0, 1, 1), (2, 5, 0, 1, 1)],  # one of four
+            (2, 6, 1, 0, 1),
+        ],
+        columns=["session", "id", "label", "domain", "predicted"],
+    )
+    groups = continual.new_and_old(with_hits(predictions), schedule)
+    assert groups.loc[2].to_dict() == {
+        "new_class": 100.0,
+        "old_class": pytest.approx(100 * 2 / 6),
+        "new_domain": 25.0,
+        "old_domain": 50.0,
+    }
+    assert groups.loc[1].dropna().to_dict() == {"new_class": 100.0}
 
 
 def test_intransigence_needs_the_same_sessions() -> None:
@@ -148,6 +186,23 @@ def test_calibration_by_hand() -> None:
 def test_the_ends_of_a_bin() -> None:
     edges = np.array([0.0, 0.1, 0.5, 0.51, 1.0])
     assert continual.bins_of(edges, 2).tolist() == [0, 0, 0, 1, 1]
+    # A probability in single precision may be a little more than 1.
+    assert continual.bins_of(np.array([1.0 + 1e-6]), 2).tolist() == [1]
+
+
+def test_there_are_fifteen_bins_and_over_and_under_confidence_do_not_cancel() -> None:
+    """0.065 and 0.068 are on two sides of 1/15; one is wrong, the other right."""
+    table = continual.reliability(_confident((0.065, False), (0.068, True)))
+    assert table["images"].tolist() == [1, 1]
+    assert continual.calibration_error(table) == pytest.approx((6.5 + 93.2) / 2)
+
+
+def test_the_average_calibration_error_is_that_of_the_sessions() -> None:
+    """All answers with confidence 0.9; of the sessions 100, 4/6 and 5/8 are right."""
+    measures = compute_measures(BY_HAND.assign(confidence=0.9), SCHEDULE)
+    errors = [100 - 90, 90 - 100 * 4 / 6, 90 - 62.5]
+    assert measures["calibration_error"] == errors[-1]
+    assert measures["calibration_error_average"] == pytest.approx(sum(errors) / 3, abs=1e-4)
 
 
 def test_the_reliability_is_that_of_scikit_learn() -> None:

@@ -9,14 +9,14 @@ from torch import Generator, Tensor
 
 from dacr.config import Mixture
 from dacr.learning.assignment import assign
-from dacr.learning.expansion import InitialMeans, k_means_seeds
+from dacr.learning.expansion import InitialMeans, carry_over, k_means_seeds
 from dacr.methods.parts.departures import STARTS
 from dacr.methods.parts.method import Parts
 from dacr.methods.parts.mixture import VmfMixture
 from dacr.methods.parts.reading import Reading
 from dacr.model.heads import MixtureHead
 from tests.learning import CPU, small_params, small_session
-from tests.slow_mixture import closest
+from tests.slow_mixture import closest, unit
 
 DIM = 8
 
@@ -169,6 +169,55 @@ def test_random_vectors_ignore_the_data() -> None:
     first = initial_means("random_vector", features, rows, [0], 5, generator=generator())
     second = initial_means("random_vector", -features, rows, [0], 5, generator=generator())
     assert torch.equal(first[0], second[0])
+
+
+# -- a representation that grows -----------------------------------------------------------------
+
+COUNTS = [2, 3, 1]
+
+
+def inherited_head() -> MixtureHead:
+    head = MixtureHead(DIM, 5.0, False)
+    head.set_components([4 * torch.randn(k, DIM, generator=generator(k)) for k in COUNTS])
+    return head
+
+
+@pytest.mark.parametrize("block", [3, DIM])
+def test_means_are_carried_over_to_their_exemplars(block: int) -> None:
+    """Exemplars of all classes, two each, besides new data of class 1, which must not count."""
+    head, session = inherited_head(), small_session(2, [0, 1, 2], [1], [0, 1, 2], each=12)
+    old = head.components()
+    features = torch.randn(18, DIM + block, generator=generator(5))
+    features *= 1 + 9 * torch.rand(18, 1, generator=generator(6))
+    carry_over(head, features, session)
+    with_exemplars = 0
+    for row, means in enumerate(head.components()):
+        assert means.shape == (COUNTS[row], DIM + block)
+        exemplars = [
+            features[i]
+            for i in range(18)
+            if session.data.is_memory[i] and session.data.labels[i] == row
+        ]
+        assert len(exemplars) == 2
+        for k, mean in enumerate(means):
+            own = [unit(v) for v in exemplars if closest(v[:DIM], old[row]) == k]
+            expected = sum(own) if own else torch.cat([old[row][k], old[row][k][DIM - block :]])
+            assert isinstance(expected, Tensor)
+            torch.testing.assert_close(mean, unit(expected))
+            with_exemplars += bool(own)
+    assert 3 < with_exemplars < sum(COUNTS), "the case is too easy"
+
+
+@pytest.mark.parametrize(("dim", "seen"), [(DIM, [0, 1, 2]), (DIM + 3, [])])
+def test_nothing_is_carried_over_without_a_new_block_or_old_classes(
+    dim: int, seen: list[int]
+) -> None:
+    head = inherited_head()
+    before = head.state_dict()
+    session = small_session(2, seen, [0, 1, 2], seen)
+    carry_over(head, torch.randn(len(session.data), dim, generator=generator()), session)
+    for name, value in head.state_dict().items():
+        assert torch.equal(value, before[name])
 
 
 # -- the E-step ----------------------------------------------------------------------------------

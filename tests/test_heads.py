@@ -169,13 +169,16 @@ def test_an_empty_batch_gives_empty_answers() -> None:
 # -- κ -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("start", "pushes"), [(70.0, "up"), (0.2, "down")])
+@pytest.mark.parametrize(
+    ("start", "pushes"), [(70.0, "up"), (64.0, "up"), (1.0, "down"), (0.2, "down")]
+)
 def test_kappa_outside_its_range_is_clamped_and_moves_only_inwards(
     start: float, pushes: str
 ) -> None:
     head = MixtureHead(DIM, start, True)
-    assert head.kappa.item() in KAPPA_RANGE
-    outward = -1.0 if pushes == "up" else 1.0  # SGD steps against the gradient
+    assert KAPPA_RANGE == (1.0, 64.0)
+    assert head.kappa.item() == (64.0 if pushes == "up" else 1.0)
+    outward = -0.5 if pushes == "up" else 0.5  # SGD steps against the gradient
     gradients = []
     for direction in (outward, -outward):
         head.zero_grad()
@@ -193,6 +196,17 @@ def test_fixed_kappa_is_no_parameter_and_is_not_clamped() -> None:
 
 
 # -- components ----------------------------------------------------------------------------------
+
+
+def test_an_empty_mixture_has_no_class_and_no_component() -> None:
+    head = MixtureHead(DIM, 5.0, True)
+    assert head(batch().float()).shape == (7, 0, 0)
+    assert {name: (tuple(t.shape), t.dtype) for name, t in head.state_dict().items()} == {
+        "learnable_kappa": ((), torch.float32),
+        "raw_means": ((0, 0, DIM), torch.float32),
+        "mask": ((0, 0), torch.bool),
+        "inherited": ((0,), torch.long),
+    }
 
 
 def test_expand_appends_and_keeps_what_was_there() -> None:
@@ -226,12 +240,52 @@ def test_set_components_shrinks_the_padding_and_may_change_the_dimension() -> No
     assert head(torch.ones(1, 10).double()).shape == (1, 2, 2)
 
 
+def test_set_components_of_no_class_keeps_the_dimension() -> None:
+    head = mixture(class_means(COUNTS))
+    head.set_components([])
+    assert head.raw_means.shape == (0, 0, DIM)
+    assert head.mask.shape == (0, 0)
+
+
+def test_components_are_copies_without_a_gradient() -> None:
+    head = mixture(class_means(COUNTS))
+    before = head.raw_means.detach().clone()
+    for means in head.components():
+        assert not means.requires_grad
+        means.zero_()
+    assert torch.equal(head.raw_means, before)
+
+
+def test_a_grown_class_is_one_unit_direction() -> None:
+    head = mixture(class_means(COUNTS))
+    head.grow(3, generator(4))
+    assert head.counts().tolist() == [*COUNTS, 1, 1, 1]
+    new = torch.cat(head.components()[len(COUNTS) :])
+    torch.testing.assert_close(new.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert (new.abs().amax(dim=1) < 0.999).all()
+    assert len(new.unique(dim=0)) == 3
+
+
 def test_a_class_without_components_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one component"):
         mixture([torch.ones(1, DIM), torch.empty(0, DIM)])
 
 
 # -- linear and cosine heads ---------------------------------------------------------------------
+
+
+def test_a_cosine_head_has_scale_one_by_default() -> None:
+    head, features = CosineHead(DIM, 3, generator()), batch().float()
+    assert torch.equal(head(features), head.cosines(features))
+
+
+def test_a_linear_head_needs_no_more_than_one_feature() -> None:
+    head = LinearHead(1, 3, generator())
+    features = torch.tensor([[2.0], [-1.0]])
+    assert head.bias is not None
+    expected = [[2 * w.item() + b.item() for w, b in zip(head.weight, head.bias, strict=True)]]
+    expected += [[-w.item() + b.item() for w, b in zip(head.weight, head.bias, strict=True)]]
+    torch.testing.assert_close(head(features), torch.tensor(expected))
 
 
 def test_cosine_head_is_scale_times_cosine() -> None:

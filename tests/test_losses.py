@@ -308,6 +308,12 @@ def test_margin_ranking_with_one_new_class_uses_that_one() -> None:
     torch.testing.assert_close(loss, torch.tensor(0.3))
 
 
+def test_margin_ranking_gives_nothing_for_more_than_the_margin() -> None:
+    """0.5 − 0.9 + 0.1 is below 0 and does not make up for 0.5 − 0.9 + 0.6."""
+    loss = margin_ranking(torch.tensor([[0.9, 0.1, 0.6]]), torch.tensor([0]), n_old=1)
+    torch.testing.assert_close(loss, torch.tensor(0.1))
+
+
 def test_margin_ranking_without_new_classes_or_samples_of_old_ones_is_zero() -> None:
     cosines = randn(4, 3, seed=62).requires_grad_()
     without_new = margin_ranking(cosines, torch.tensor([0, 1, 2, 0]), n_old=3)

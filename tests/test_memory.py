@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dacr.config import Memory
 from dacr.learning import memory
+from dacr.learning.expansion import k_means_seeds
 from dacr.learning.memory import component_quotas, herding, select_memory
 from tests.learning import small_params
 from tests.tiny_pipeline import run, tiny_params
@@ -302,6 +303,69 @@ def test_clustering_sees_directions_alone() -> None:
     )
     assert torch.equal(original, stretched)
     assert original.max() > 1
+
+
+def slow_k_means(points: Tensor, means: Tensor, iterations: int) -> list[int]:
+    """Spherical k-means in loops: the closest mean, then the direction of the sum of its points."""
+
+    def closest() -> list[int]:
+        return [max(range(len(means)), key=lambda k: float(v @ means[k])) for v in points]
+
+    for _ in range(iterations):
+        assigned, means = closest(), means.clone()
+        for k in range(len(means)):
+            own = [v for v, z in zip(points, assigned, strict=True) if z == k]
+            if own:
+                total = torch.stack(own).sum(dim=0)
+                means[k] = total / total.norm()
+    return closest()
+
+
+def on_a_circle(degrees: Tensor) -> Tensor:
+    return torch.stack([degrees.deg2rad().cos(), degrees.deg2rad().sin()], 1)
+
+
+def test_clustering_takes_ten_rounds_of_k_means() -> None:
+    """On points all around a circle, where ten rounds are not enough to come to rest."""
+    points = on_a_circle(360 * torch.rand(400, generator=generator(0), dtype=torch.float64))
+    rows = torch.zeros(400, dtype=torch.long)
+    seeds = k_means_seeds(points, 6, generator(2))
+    found = cluster_components(points, rows, 0.0, 6, generator(2)).tolist()
+    assert found == slow_k_means(points, seeds, 10)
+    assert found != slow_k_means(points, seeds, 11)
+    assert found != slow_k_means(points, seeds, 9)
+
+
+@pytest.mark.parametrize("seed", [494, 1111, 2393])
+def test_clustering_with_lonely_points_is_k_means(seed: int) -> None:
+    """Some components have a single point for a while, and follow it."""
+    n, m, dim = 6 + seed % 20, 3 + seed % 5, 2 + seed % 4
+    shift = 0.8 * (seed % 2)
+    points = torch.randn(n, dim, generator=generator(seed), dtype=torch.float64) + shift
+    points = F.normalize(points, dim=1)
+    found = cluster_components(
+        points, torch.zeros(n, dtype=torch.long), 0.0, m, generator(seed)
+    ).tolist()
+    assert found == slow_k_means(points, k_means_seeds(points, m, generator(seed)), 10)
+
+
+def test_clustering_leaves_the_mean_of_an_emptied_component_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The seed at 0° has the points at 0° and 10°, until its neighbours have moved close to them.
+
+    The point at 190° is far from everything; an empty component without a direction would win it.
+    """
+    degrees = torch.tensor([0.0, -3.9, 21.0, 10.0, 190.0] + [-2.0] * 20 + [12.0] * 20)
+    points = on_a_circle(degrees.double())
+    seeds = points[:3]
+    monkeypatch.setattr(memory, "k_means_seeds", lambda unit, m, generator: seeds)
+    reduction = small_params("reduction.delta=0.0").reduction
+    reduction = reduction.model_copy(update={"drop_inherited": False})
+    rows = torch.zeros(len(points), dtype=torch.long)
+    found = memory.cluster_components(points, rows, 3, reduction, generator()).tolist()
+    assert found == [0, 0, 1, 1, 0] + [0] * 20 + [1] * 20
+    assert slow_k_means(points, seeds, 10) == [z + 1 for z in found]
 
 
 def test_clustering_with_a_large_delta_is_one_component_per_class() -> None:

@@ -14,6 +14,7 @@ from dacr.evaluation.evaluate import evaluate
 from dacr.learning.expansion import carry_over
 from dacr.learning.losses import less_forget
 from dacr.methods import make_method
+from dacr.methods.parts.departures import BlockMixtureHead
 from dacr.model.heads import CosineHead, MixtureHead
 from dacr.sessions.places import run_folder
 from dacr.sessions.state import load_model
@@ -243,6 +244,17 @@ def test_inherited_means_follow_a_growing_representation():
             mine = unit[own][cosines.argmax(1) == k]
             expected = mine.mean(0) if len(mine) else torch.cat([old[row][k], old[row][k]])
             assert torch.allclose(means[k], expected / expected.norm(), atol=1e-5)
+
+
+def test_a_mixture_of_blocks_scores_the_mean_direction_of_the_blocks():
+    """Two blocks of two entries at 90° and 0°, whatever their lengths; means along single axes."""
+    head = BlockMixtureHead(2, kappa=3.0, kappa_learnable=False)
+    head.set_components([torch.eye(4)[:2], torch.eye(4)[2:3]])
+    logits = head(torch.tensor([[0.0, 5.0, 0.1, 0.0]]))
+    half = 3 / 2**0.5
+    expected = torch.tensor([[[0.0, half], [half, -torch.inf]]])
+    torch.testing.assert_close(logits, expected)
+    assert set(head.state_dict()) == {"raw_means", "mask", "inherited", "fixed_kappa"}
 
 
 def test_an_extractor_that_answers_loudly_has_no_more_say():

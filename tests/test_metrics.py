@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dacr.errors import UserError
-from dacr.evaluation.metrics import compute_metrics
+from dacr.evaluation.metrics import compute_metrics, rounded
 from dacr.evaluation.plots import components_by_session, losses, memory_by_domain, plot_tables
 from tests.schedules import make_schedule
 from tests.synthetic_run import SyntheticRun
@@ -51,6 +51,8 @@ def test_by_hand() -> None:
     assert metrics["final_accuracy"] == 62.5
     # pairs: 1; (3/4 + 1/2)/2; (2/4 + 2/2 + 1/2)/3
     assert metrics["pair_averaged_accuracy_by_session"] == [100.0, 62.5, 66.6667]
+    assert metrics["pair_averaged_incremental_accuracy"] == pytest.approx(76.3889, abs=1e-4)
+    assert metrics["pair_averaged_final_accuracy"] == 66.6667
     # session 2 on the images of session 1: 75 − 100; session 3 on those of session 2: 4/6 − 4/6
     assert metrics["forgetting"] == -12.5
     # on what the session itself brought: 75 − 100; pair (1, 0): 100 − 50
@@ -71,6 +73,9 @@ def test_by_hand() -> None:
     assert metrics["purity"] == pytest.approx((0.625 + 1) / 2, abs=1e-4)
     assert metrics["purity_single_component"] == 0.75
     assert metrics["purity_by_session"] == [1.0, 1.0, 0.8125]
+    assert metrics["purity_average"] == 0.9375
+    assert metrics["purity_single_component_by_session"] == [1.0, 1.0, 0.75]
+    assert metrics["purity_single_component_average"] == pytest.approx(2.75 / 3, abs=1e-4)
 
 
 def test_every_value_is_json_that_reads_back_equal() -> None:
@@ -88,6 +93,7 @@ def test_one_session_has_nothing_to_forget() -> None:
 def test_a_tiny_negative_number_is_written_as_zero() -> None:
     still = BY_HAND.assign(predicted=BY_HAND["label"])
     assert str(compute_metrics(still, SCHEDULE, [])["forgetting"]) == "0.0"
+    assert str(rounded(-1e-9)) == "0.0"
 
 
 def _slow(predictions: pd.DataFrame, schedule: pd.DataFrame) -> dict[str, Any]:
@@ -169,6 +175,7 @@ def test_forgetting_is_the_difference_of_accuracies_on_a_run() -> None:
     [
         (BY_HAND[BY_HAND["session"] < 3], "the schedule has [1, 2, 3]"),
         (BY_HAND.assign(domain=1), "pairs that the schedule had not yet brought"),
+        (BY_HAND.assign(domain=BY_HAND["domain"] | BY_HAND["label"]), "had not yet brought"),
         (BY_HAND.drop(index=5), "do not hold every test image"),
         (pd.concat([BY_HAND, BY_HAND[-1:]]), "do not hold every test image"),
     ],
@@ -177,6 +184,12 @@ def test_predictions_of_another_split_are_refused(predictions: pd.DataFrame, mes
     with pytest.raises(UserError) as error:
         compute_metrics(predictions, SCHEDULE, [])
     assert message in str(error.value)
+
+
+def test_the_order_of_both_tables_is_free() -> None:
+    metrics = compute_metrics(BY_HAND, SCHEDULE, COMPONENTS)
+    assert compute_metrics(BY_HAND[::-1], SCHEDULE, COMPONENTS) == metrics
+    assert compute_metrics(BY_HAND, SCHEDULE[::-1], COMPONENTS[::-1]) == metrics
 
 
 def test_components_of_a_class_without_data_stay() -> None:

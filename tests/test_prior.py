@@ -40,6 +40,14 @@ def test_components_share_the_samples_of_their_kind() -> None:
     assert samples[3, :2].tolist() == pytest.approx([1, 8])
 
 
+def test_components_of_one_kind_share_exemplars_and_incoming_samples() -> None:
+    """Two exemplars and four incoming samples, of a class all new and of one all inherited."""
+    rows = torch.tensor([0] * 6 + [1] * 6)
+    is_memory = torch.tensor([True, True, False, False, False, False] * 2)
+    prior = empirical_log_prior(rows, is_memory, torch.tensor([0, 3]), torch.tensor([3, 3]))
+    assert prior.exp().flatten().tolist() == pytest.approx([6 / 3] * 6)
+
+
 def test_the_shares_of_a_class_add_up_to_its_samples() -> None:
     prior = empirical_log_prior(ROWS, IS_MEMORY, INHERITED, COUNTS).exp()
     for row in range(3):

@@ -148,6 +148,45 @@ def test_a_pair_exactly_at_delta_is_not_merged() -> None:
         assert len(reduction.means[0]) == left
 
 
+def test_the_log_names_all_components_of_a_cluster_in_order_and_counts_their_samples() -> None:
+    """0° and 2° merge first, then 20° comes to them, then 60°; numbers 0, 3, 1 and 2."""
+    means = [angle_means(0, 20, 60, 2)]
+    assigned = torch.tensor([0, 0, 0, 1, 2, 3, 3])
+    rows = torch.zeros(7, dtype=torch.long)
+    merges = reduce_mixtures(means, means[0][assigned], rows, assigned, [0], delta=1.5).merges
+    assert [(merge.left, merge.right) for merge in merges] == [
+        ((0,), (3,)),
+        ((0, 3), (1,)),
+        ((0, 1, 3), (2,)),
+    ]
+    assert [(merge.left_support, merge.right_support) for merge in merges] == [
+        (3, 2),
+        (5, 1),
+        (6, 1),
+    ]
+
+
+def test_the_log_is_sorted_by_class() -> None:
+    means, features, rows, assigned = problem([5, 5, 5])
+    forward, backward = (
+        reduce_mixtures(means, features, rows, assigned, order, delta=10.0).merges
+        for order in ([0, 1, 2], [2, 1, 0])
+    )
+    assert [merge.row for merge in forward] == sorted(merge.row for merge in forward)
+    assert forward == backward
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equal_and_opposite_means_have_angles(seed: int) -> None:
+    """Rounding puts the cosine of some unit vectors outside of −1 … 1, where there is no angle."""
+    g = torch.Generator().manual_seed(seed)
+    mean = torch.randn(7, generator=g, dtype=torch.float64)
+    means = [torch.stack([mean, -mean, 3 * mean])]
+    rows, assigned = torch.zeros(3, dtype=torch.long), torch.arange(3)
+    reduction = reduce_mixtures(means, means[0], rows, assigned, [0], delta=0.1, distance="angle")
+    assert reduction.relabelling[0].tolist() == [0, 1, 0]
+
+
 def test_the_mean_is_recomputed_after_each_merge() -> None:
     """0° and 20° merge first; almost all their data lies at 0°, so 42° is then too far, though it
     was closer to 20° than δ. The learned means alone would chain all three."""
@@ -205,6 +244,15 @@ def test_empty_components_are_dropped() -> None:
     assert reduction.relabelling[0].tolist() == [0, -1, 1, -1]
     assert reduction.assigned.tolist() == [0, 1, 1]
     assert not reduction.merges
+
+
+def test_the_first_component_is_dropped_like_any_other() -> None:
+    means, rows = [angle_means(0, 90)], torch.zeros(2, dtype=torch.long)
+    reduction = reduce_mixtures(
+        means, angle_means(90, 91), rows, torch.tensor([1, 1]), [0], delta=0
+    )
+    assert reduction.relabelling[0].tolist() == [-1, 0]
+    assert torch.equal(reduction.means[0], means[0][1:])
 
 
 def test_a_class_without_samples_keeps_its_first_component() -> None:
@@ -287,10 +335,14 @@ def test_components_may_come_in_any_order() -> None:
 
 
 def test_the_input_is_left_alone() -> None:
-    means, features, rows, assigned = problem([10])
-    copies = means[0].clone(), features.clone(), assigned.clone()
-    reduce_mixtures(means, features, rows, assigned, [0], delta=1.0)
-    for tensor, copy in zip((means[0], features, assigned), copies, strict=True):
+    """Also if the result is changed later, that of a class that is not reduced included."""
+    means, features, rows, assigned = problem([10, 4])
+    given = (*means, features, assigned)
+    copies = [tensor.clone() for tensor in given]
+    reduced = reduce_mixtures(means, features, rows, assigned, [0], delta=1.0)
+    for tensor in (*reduced.means, reduced.assigned):
+        tensor.zero_()
+    for tensor, copy in zip(given, copies, strict=True):
         assert torch.equal(tensor, copy)
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dacr.config import Data
 from dacr.data import splits
 from dacr.data.session_table import read_session
-from dacr.data.shares import apportion
+from dacr.data.shares import apportion, deal, images_by_session, read_with_shares
 from dacr.data.splits import session_table
 from dacr.errors import UserError
-from tests.schedules import make_schedule, write_split
+from tests.schedules import make_schedule, section, write_split
 
 SCHEDULES = Path(__file__).parents[1] / "data" / "schedules"
 
@@ -171,6 +172,30 @@ def test_uneven_nc_blocks_differ_by_at_most_one() -> None:
     assert sorted(new_class_counts(schedule)) == [2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("sessions", [1, 10])
+def test_nc_has_from_one_session_to_one_per_class(sessions: int) -> None:
+    schedule = make_schedule("nc", 10, 2, sessions=sessions)
+    check_any(schedule, 10, 2)
+    assert new_class_counts(schedule) == [10 // sessions] * sessions
+
+
+def test_one_number_of_domains_is_that_of_every_session() -> None:
+    each, listed = (
+        make_schedule("nd", 3, 4, sessions=2, domains_per_session=number) for number in (2, [2, 2])
+    )
+    check_any(each, 3, 4)
+    pd.testing.assert_frame_equal(each, listed)
+
+
+def test_numbers_alone_tell_that_a_rule_cannot_be_met() -> None:
+    """Before there are data; a table of the user's is left for later."""
+    numbers = Data.model_construct(classes=4, domains=["photo", "sketch"])
+    splits.check_schedule(section("nc", 4), numbers)
+    splits.check_schedule(section("table", 4, table="no/such.csv"), numbers)
+    with pytest.raises(UserError, match="5 sessions for 4 classes"):
+        splits.check_schedule(section("nc", 5), numbers)
+
+
 @cache
 def feasible(left: tuple[int, ...], future: tuple[int, ...], domains: int, pairs: int) -> bool:
     """Exhaustive: can seen classes with ``left`` domains fill the sessions of ``future``?"""
@@ -222,6 +247,7 @@ def test_ncd_finds_a_schedule_exactly_when_there_is_one() -> None:
         ({"rule": "nd", "sessions": 1, "domains_per_session": []}, "sum is 3"),
         ({"rule": "ncd", "sessions": 3}, "new_classes is missing"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [2, 1, 0]}, "sum is 4"),
+        ({"rule": "ncd", "sessions": 3, "new_classes": []}, "sum is 4"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [4, 1, -1]}, "at least 0"),
         ({"rule": "ncd", "sessions": 5, "new_classes": [2, 2, 0, 0, 0]}, "do not divide the 12"),
         ({"rule": "ncd", "sessions": 3, "new_classes": [3, 1, 0]}, "session 1 must bring 4 pairs"),
@@ -310,6 +336,7 @@ def test_a_committed_schedule_is_a_valid_user_table() -> None:
         ("session,class,domain\n1,0\n", "line 2: domain ''"),
         ("session,class,domain\n1,0,0\n1,1,0\n2,cat,photo\n", "line 4: the pair of line 2"),
         ("session,class,domain\n1,0,0\n3,1,0\n", "line 3: session 3 comes without a session 2"),
+        ("session,class,domain\n1,0,0\n3,1,0\n1,2,0\n", "line 3: session 3 comes without"),
         ("session,class,domain\n2,0,0\n", "line 2: session 2 comes without a session 1"),
         ("session,class,domain\n1,0,0\n", "make params"),
         (b"session,class,domain\n1,\xff,0\n", "cannot be read"),
@@ -480,6 +507,9 @@ def test_repeat_works_out_wherever_it_can(times: int, sessions: int) -> None:
         (11, [0.5, 0.5], [6, 5]),
         (100, [0.05, 0.9, 0.05], [5, 90, 5]),
         (52, [0.05, 0.05, 0.9], [3, 2, 47]),  # 2.6, 2.6, 46.8
+        (4, [0.3, 0.7], [1, 3]),  # 1.2, 2.8
+        # 0.1 each, 3.4 and 6.2: three too many after the ones, taken where most is too much
+        (10, [0.01, 0.01, 0.01, 0.01, 0.34, 0.62], [1, 1, 1, 1, 2, 4]),
         (3, [0.05, 0.9, 0.05], [1, 1, 1]),
         (4, [0.05, 0.9, 0.05], [1, 2, 1]),
         (7, [0.333333, 0.333333, 0.333333], [3, 2, 2]),
@@ -563,6 +593,40 @@ def test_a_written_stream_is_read_back_with_its_shares(tmp_path: Path) -> None:
         splits.write_session(tmp_path, "01", index)
 
 
+@pytest.mark.parametrize(("share", "good"), [("1", True), ("0", False), ("1.5", False)])
+def test_a_share_that_is_read_back_is_above_0_and_up_to_1(
+    tmp_path: Path, share: str, good: bool
+) -> None:
+    path = tmp_path / "schedule.csv"
+    path.write_text(f"session,class,domain,new_class,share\n1,0,0,1,{share}\n1,1,0,1,0.5\n")
+    if good:
+        assert read_with_shares(path)["share"].tolist() == [1, 0.5]
+    else:
+        with pytest.raises(UserError, match="a share is none"):
+            read_with_shares(path)
+
+
+@pytest.mark.parametrize("setting", [PAPER["idigits_nd"], STREAMS["idigits_blurry"]])
+def test_images_are_counted_by_session_as_they_are_dealt(setting: dict[str, Any]) -> None:
+    """Pairs that the schedule does not bring come in no session."""
+    schedule = make_schedule(**setting)
+    schedule = schedule[schedule["domain"] != 3]
+    train = make_index(10, 4, most=9).query("part == 'train'")
+    counts = Counter(zip(train["label"], train["domain"], strict=True))
+    found = images_by_session(schedule, counts)
+    assert sorted(found) == sorted(schedule["session"].unique())
+    for t, own in found.items():
+        table = session_table(schedule, train, t)
+        assert own == Counter(zip(table["label"], table["domain"], strict=True))
+
+
+def test_images_of_pairs_that_are_not_brought_are_dealt_to_no_session() -> None:
+    schedule = make_schedule(**STREAMS["idigits_blurry"])
+    train = make_index(10, 4, most=9).query("part == 'train'")
+    dealt = deal(schedule[schedule["domain"] != 3], train).reindex(train.index)
+    assert ((dealt == 0) == (train["domain"] == 3)).all()
+
+
 @pytest.mark.parametrize("name", ["icifar20_blurry", "icifar20_repeat", "icifar20_vil"])
 def test_a_committed_stream_is_a_valid_user_table(name: str) -> None:
     setting = STREAMS[name]
@@ -578,6 +642,8 @@ def test_a_committed_stream_is_a_valid_user_table(name: str) -> None:
         ("1,0,0,0.5\n2,0,0,0.4\n", "class 0 in domain 0 make 0.9"),
         ("1,0,0,0.5\n2,0,0,half\n", "line 3: share 'half'"),
         ("1,0,0,0\n", "line 2: share '0'"),
+        ("1,0,0,1.5\n", "line 2: share '1.5'"),
+        ("".join(f"1,{c},{z},0.5\n" for c in (2, 1, 0) for z in (1, 0)), "class 0 in domain 0"),
         ("1,0,0,0.5\n3,0,0,0.5\n", "line 3: session 3 comes without a session 2"),
     ],
 )
@@ -586,6 +652,11 @@ def test_wrong_shares_of_a_user_table_are_one_line(tmp_path: Path, text: str, wo
         from_table(tmp_path / "t.csv", f"session,class,domain,share\n{text}", sessions=2)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_share_may_be_the_whole(tmp_path: Path) -> None:
+    text = "session,class,domain,share\n1,0,0,1\n1,1,0,0.25\n2,1,0,0.75\n"
+    assert from_table(tmp_path / "t.csv", text, sessions=2)["share"].tolist() == [1, 0.25, 0.75]
 
 
 def test_a_partial_table_leaves_the_other_pairs_out(tmp_path: Path) -> None:
@@ -616,6 +687,14 @@ def test_writing_a_shorter_split_leaves_no_old_sessions(tmp_path: Path) -> None:
     write_split(make_schedule(**PAPER["idigits_ncd"]), index, tmp_path)
     write_split(make_schedule(**PAPER["idigits_nd"]), index, tmp_path)
     assert len(list(tmp_path.glob("session-*.csv"))) == 4
+
+
+def test_writing_a_schedule_again_keeps_its_sessions_and_makes_its_folder(tmp_path: Path) -> None:
+    index, schedule = make_index(10, 4), make_schedule(**PAPER["idigits_nd"])
+    folder = tmp_path / "data" / "split"
+    write_split(schedule, index, folder)
+    splits.write_schedule(schedule, index, folder)
+    assert len(list(folder.glob("session-*.csv"))) == 4
 
 
 def test_a_pair_without_training_images_is_an_error(tmp_path: Path) -> None:
