@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test lint params bench mutants docs site clean
+.PHONY: help setup repro test check lint params bench mutants docs site clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -36,6 +36,9 @@ repro: $(STAMP) ## run the whole pipeline as params.yaml says
 
 test: $(STAMP) ## run the tests
 	python -m pytest --numprocesses 2 --dist loadfile
+
+check: lint ## lint, types, the tests of the core and fast ones of what changed: a minute
+	python -m pytest --numprocesses 2 $$(python -m tests.quick)
 
 lint: $(STAMP) ## ruff, mypy and the direction of imports
 	ruff check .

@@ -342,9 +342,11 @@ def test_the_line_that_a_person_should_read_first() -> None:
 
 
 def test_stopping_reaches_grandchildren_that_ignore_it() -> None:
-    script = "trap '' TERM; sleep 300 & wait; sleep 300"
-    process = subprocess.Popen(["bash", "-c", script], start_new_session=True)
-    time.sleep(0.2)
+    script = "trap '' TERM; sleep 300 & echo deaf; wait; sleep 300"
+    command = ["bash", "-c", script]
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout
+    assert process.stdout.readline() == b"deaf\n"
     stop([process])
     assert process.poll() is not None
     with pytest.raises(ProcessLookupError):

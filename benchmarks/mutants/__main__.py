@@ -21,6 +21,7 @@ import yaml
 
 from benchmarks.mutants.judging import GRACE, Tests, verdicts, with_tests
 from benchmarks.mutants.loaded import Loaded
+from tests.quick import CORE as TESTS
 
 CORE = (
     "dacr/learning/losses.py",
@@ -36,21 +37,6 @@ CORE = (
     "dacr/data/augmentation.py",
     "dacr/evaluation/metrics.py",
     "dacr/evaluation/continual.py",
-)
-TESTS = (
-    "tests/test_losses.py",
-    "tests/test_candidates.py",
-    "tests/test_expansion.py",
-    "tests/test_reduction.py",
-    "tests/test_memory.py",
-    "tests/test_prior.py",
-    "tests/test_geodesic.py",
-    "tests/test_heads.py",
-    "tests/test_splits.py",
-    "tests/test_augmentation.py",
-    "tests/test_metrics.py",
-    "tests/test_continual.py",
-    "tests/test_core_devices.py",
 )
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 
