@@ -35,7 +35,7 @@ repro: $(STAMP) ## run the whole pipeline as params.yaml says
 	@echo "The report: reports/index.html"
 
 test: $(STAMP) ## run the tests
-	python -m pytest --numprocesses 2 --dist loadfile
+	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: lint ## lint, types, the tests of the core and fast ones of what changed: a minute
 	python -m pytest --numprocesses 2 $$(python -m tests.quick)

@@ -19,9 +19,16 @@ from dacr.experiments.records import Store
 from dacr.experiments.tables import Paper, load_paper
 from dacr.runtime.pretend import pretend_device
 from tests.loopback import Server, running_server
+from tests.quick import LONG
 
 torch.set_num_threads(1)
 pretend_device()  # autograd counts devices when it first runs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: one that came last would be waited for alone."""
+    order = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
 
 
 @pytest.fixture(scope="module")

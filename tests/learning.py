@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ import yaml
 from dacr.config import Params
 from dacr.learning.session import Session, open_session
 from dacr.runtime.compose import compose
+from tests.shelf import ROOT, digest, shelved
 
 SMALL = (
     "benchmark=idigits_mini",
@@ -30,12 +30,15 @@ SMALL = (
 
 @cache
 def _composed(overrides: tuple[str, ...]) -> str:
-    import tempfile
+    kept = shelved(f"params-{digest(_conf(), *overrides)}", partial(compose, [*overrides]))
+    return kept.read_text()
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "params.yaml"
-        compose([*overrides], path)
-        return path.read_text()
+
+@cache
+def _conf() -> list[str]:
+    """What parameters are composed from, and with."""
+    files = sorted(path for path in (ROOT / "conf").rglob("*") if path.suffix in (".yaml", ".py"))
+    return [*(path.relative_to(ROOT).as_posix() for path in files), "constraints.txt"]
 
 
 BOUNDS = {"method=finetune", "method=joint"}

@@ -21,23 +21,23 @@ CORE = tuple(
     )
 )
 """They are also what the mutants of the core are tried on."""
-LONG = {
+LONG = tuple(
     f"tests/test_{name}.py"
     for name in (
-        *("adding_a_method", "code", "cpu_benchmarks", "config", "doctor", "documented", "exact"),
-        *("fault_rounds", "living_data", "methods", "paper", "paper_ray", "paper_sweep"),
-        *("pipeline", "predict", "pretend_gpu", "scenario_peers", "scenarios", "sharing"),
-        *("unkillable", "verify", "wheel", "work"),
+        *("paper_ray", "unkillable", "pipeline", "sharing", "paper_sweep", "living_data"),
+        *("pretend_gpu", "exact", "methods", "verify", "config", "code", "scenarios", "work"),
+        *("paper", "predict", "fault_rounds", "cpu_benchmarks", "documented", "wheel", "doctor"),
+        *("adding_a_method", "scenario_peers"),
     )
-}
-"""Ten seconds and more of processor time."""
+)
+"""Ten seconds and more of processor time, the longest first: so they are run."""
 
 
 def chosen(changed: Iterable[str], tests: Iterable[str], root: Path = ROOT) -> list[str]:
     """Of the files ``tests`` those to run once the files ``changed`` have changed."""
     edited = set(changed)
     of_it = {name for name in tests if name in edited or imported(root / name) & edited}
-    return sorted({*CORE} | (of_it - LONG))
+    return sorted({*CORE} | (of_it - {*LONG}))
 
 
 def imported(file: Path) -> set[str]:

@@ -6,20 +6,16 @@ The reference run is made by the stages' own functions inside the test's process
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping
-from contextlib import chdir, suppress
+from contextlib import chdir
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from filelock import FileLock
 
 from dacr.config import load_params
 from dacr.runtime.compose import compose
@@ -27,9 +23,9 @@ from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn
 from stages import budget, build, code, evaluate, fetch, measure, report, schedule, split, start
 from tests.learning import pictures
+from tests.shelf import ROOT, digest, shelved
 from tests.warm import warm_path
 
-ROOT = Path(__file__).parents[1]
 BENCHMARK = """\
 # @package _global_
 benchmark: tiny
@@ -200,28 +196,13 @@ def commit(folder: Path, message: str) -> None:
 
 def make_project(folder: Path, *overrides: str) -> None:
     """A repository with a finished, recorded and committed run: a copy of one per machine."""
-    digest = hashlib.sha256(repr(overrides).encode())
-    for name in [*code_files(), *(f"tests/{own}.py" for own in ("tiny_project", "learning"))]:
-        digest.update(name.encode() + (ROOT / name).read_bytes())
-    made = shelf() / digest.hexdigest()[:16]
-    with FileLock(made.with_suffix(".lock")):
-        if not made.exists():
-            begun = Path(tempfile.mkdtemp(dir=made.parent)) / "project"
-            make_repository(begun)
-            make_run(begun, *overrides)
-            run(begun, "dvc", "commit", "-f", "-q")
-            commit(begun, "reference")
-            begun.rename(made)
-            begun.parent.rmdir()
+
+    def make(begun: Path) -> None:
+        make_repository(begun)
+        make_run(begun, *overrides)
+        run(begun, "dvc", "commit", "-f", "-q")
+        commit(begun, "reference")
+
+    own = [f"tests/{name}.py" for name in ("tiny_project", "learning")]
+    made = shelved(f"project-{digest([*code_files(), *own], *overrides)}", make)
     shutil.copytree(made, folder, symlinks=True, dirs_exist_ok=True)
-
-
-def shelf() -> Path:
-    """Where made projects are kept; those of a day ago are of other code."""
-    folder = Path(tempfile.gettempdir()) / f"dacr-tests-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for old in folder.iterdir():
-        with suppress(OSError):
-            if old.is_dir() and time.time() - old.stat().st_mtime > 86_400:
-                shutil.rmtree(old, ignore_errors=True)
-    return folder
