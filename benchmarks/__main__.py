@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200, help="how many faults")
     parser.add_argument("--seed", type=int, default=1, help="which faults")
     parser.add_argument("--only", metavar="KIND", help="only the rounds of this kind of fault")
-    parser.add_argument("--round", type=int, metavar="N", help="only this round")
+    parser.add_argument("--round", type=int, nargs="+", default=[], help="only these rounds")
     arguments = parser.parse_args()
     if arguments.what == "faults":
         from benchmarks.faults.driver import faults

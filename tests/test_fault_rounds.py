@@ -20,18 +20,18 @@ from dacr.runtime.hashes import file_md5
 
 
 def test_the_seed_determines_the_rounds() -> None:
-    own = chosen(5, 60, None, None)
-    assert own == chosen(5, 60, None, None)
-    assert own != chosen(6, 60, None, None)
+    own = chosen(5, 60)
+    assert own == chosen(5, 60)
+    assert own != chosen(6, 60)
     assert [one.draws().random() for one in own] == [one.draws().random() for one in own]
-    assert chosen(5, 200, None, 17) == [own[16]]
-    assert chosen(5, 60, "clock that jumps", None) == [
+    assert chosen(5, 200, numbers=[17, 3]) == [own[16], own[2]]
+    assert chosen(5, 60, "clock that jumps") == [
         one for one in own if one.kind == "clock that jumps"
     ]
 
 
 def test_every_fault_comes_as_often_as_the_others() -> None:
-    counts = Counter(one.kind for one in chosen(1, 10 * len(KINDS), None, None))
+    counts = Counter(one.kind for one in chosen(1, 10 * len(KINDS)))
     assert counts == dict.fromkeys(KINDS, 10)
     for kind, (_, names) in KINDS.items():
         assert set(names) <= set(COMMANDS), kind

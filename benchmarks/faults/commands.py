@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -21,7 +20,6 @@ from benchmarks.faults.places import (
     Said,
     damaged_objects,
     files_under,
-    objects_of,
     read_lock,
 )
 from dacr.runtime.hashes import file_md5
@@ -131,28 +129,17 @@ def experiment_elsewhere(place: Place, known: Known, said: Said) -> list[str]:
     if (place.project / f"runs/{LAST}/state").exists() and not place.mended:
         found.append(f"runs/{LAST} appeared in the workspace")
     objects = {f.parent.name + f.name for f in (place.project / CACHE).glob("*/*")}
-    uncached = {out["md5"] for out in _uncached(known)}
-    wanted = {
-        out["md5"] for stage in known.reference.lock["stages"].values() for out in stage["outs"]
-    } - uncached  # fmt: skip
+    wanted = known.reference.objects
     if wanted - objects:
-        found.append(f"{len(wanted - objects)} outs are not in the cache")
+        found.append(f"{len(wanted - objects)} objects are not in the cache")
     return found + same_experiment(place, known)
-
-
-def _uncached(known: Known) -> list[dict[str, Any]]:
-    """The outs that git keeps."""
-    names = [name for name in AFTER_FIRST if name in ("evaluate", "measure", "budget")]
-    return [out for name in names for out in known.reference.lock["stages"][name]["outs"]]
 
 
 def pushed(place: Place, known: Known, said: Said) -> list[str]:
     """The remote has every object of the run, with its bytes."""
     store = place.folder / "store/files/md5"
-    objects = set(objects_of(place.project, list(known.reference.lock["stages"].values())))
-    uncached = set(objects_of(place.project, [{"outs": _uncached(known)}]))
     there = {f"{file.parent.name}{file.name}" for file in store.glob("*/*")}
-    lost, bad = len(objects - uncached - there), len(damaged_objects(store))
+    lost, bad = len(known.reference.objects - there), len(damaged_objects(store))
     told = [f"{lost} objects are not there"] * bool(lost) + [f"{bad} are damaged"] * bool(bad)
     return same_outs(place, known, said) + told
 

@@ -136,7 +136,7 @@ def play(laboratory: Laboratory, own: Round) -> tuple[Verdict, list[str]]:
             verdict = judge(scene, known, during)
             if verdict.outcome != LOSS:
                 place.remove()
-            elif disk:
+            elif disk:  # whose file system ends with the round
                 kept = place.folder.with_name(f"{name}-kept")
                 shutil.copytree(place.folder, kept, symlinks=True)
     except Skip as reason:
@@ -165,6 +165,8 @@ def _end(scene: Scene, known: Known, again: Said) -> Verdict:
     place, command = scene.place, scene.command
     if not again.clear or again.code < 0:
         return Verdict(LOSS, f"again: {_last(again)}")
+    if again.code > 0 and command.once and not command.check(place, known, again):
+        return Verdict(LINE, again.lines[0])  # it was killed when it was done
     if again.code > 0:
         outcome = VERIFY if command.name == "dacr verify" else LINE
         why, told = again.lines[0], again
@@ -178,8 +180,10 @@ def _end(scene: Scene, known: Known, again: Said) -> Verdict:
         if not told.clear:
             return Verdict(LOSS, f"verify: {_last(told)}")
         outcome, why = VERIFY, told.lines[0]
-    left = mend(scene, known, told)
-    return Verdict(LOSS, f"{why} → {left}") if left else Verdict(outcome, why)
+    left, asked = mend(scene, known, told)
+    if left:
+        return Verdict(LOSS, f"{why} → {left}")
+    return Verdict(VERIFY if asked else outcome, why)
 
 
 def _wrong(place: Place, command: Command, known: Known, said: Said) -> list[str]:
@@ -189,29 +193,31 @@ def _wrong(place: Place, command: Command, known: Known, said: Said) -> list[str
     return command.check(place, known, said) + bad
 
 
-def mend(scene: Scene, known: Known, told: Said) -> str:
-    """Do what the lines say, then the same command; what is still wrong after that."""
+def mend(scene: Scene, known: Known, told: Said) -> tuple[str, bool]:
+    """Do what the lines say, then the same command; ask verify where that does not help.
+
+    What is still wrong in the end, and whether verify was asked.
+    """
     place, command = scene.place, scene.command
     place.mended = True
-    left = "nothing to do is said"
+    left, asked = "nothing to do is said", False
     for attempt in range(MENDINGS):
         acted = [heed(place, line, attempt) for line in told.lines]
-        if not any(acted):
-            return left
+        if not any(acted) and asked:
+            break
         again = place.run(*command.spelled(place.method), real=False)
         if not again.clear:
-            return _last(again)
-        if again.code != 0:
-            left, told = f"still: {_last(again)}", again
-            continue
+            return _last(again), asked
         wrong = _wrong(place, command, known, again)
+        if again.code and not command.once:
+            wrong.insert(0, _last(again))
         if not wrong:
-            return ""
+            return "", asked
         left = "; ".join(wrong[:3])
-        told = place.run("dacr", "verify", real=False)
+        told, asked = place.run("dacr", "verify", real=False), True
         if told.code == 0:
-            return f"nobody notices: {left}"
-    return left
+            return f"nobody notices: {left}", asked
+    return left, asked
 
 
 def heed(place: Place, line: str, attempt: int) -> bool:
@@ -229,7 +235,7 @@ def heed(place: Place, line: str, attempt: int) -> bool:
         for words in (("user.name", "test"), ("user.email", "test@example.org")):
             subprocess.run(["git", "config", *words], cwd=place.project, check=True)
         return True
-    for name in re.findall(r"'([^']+\.lock)'", line):
+    for name in re.findall(r"'([^']+(?:\.lock|/rwlock))'", line):
         (place.project / name).unlink(missing_ok=True)
         acted = True
     offered = [
@@ -280,14 +286,17 @@ class Tally:
         return f"| {kind} | {counts.total()} | {cells} |"
 
 
-def chosen(seed: int, count: int, only: str | None, number: int | None) -> list[Round]:
+def chosen(
+    seed: int, count: int, only: str | None = None, numbers: Sequence[int] = ()
+) -> list[Round]:
     commands = {kind: names for kind, (_, names) in KINDS.items()}
-    if number is not None:
-        return rounds(seed, number, commands)[-1:]
-    return [own for own in rounds(seed, count, commands) if only in (None, own.kind)]
+    own = rounds(seed, max(numbers, default=count), commands)
+    if numbers:
+        return [own[number - 1] for number in numbers]
+    return [one for one in own if only in (None, one.kind)]
 
 
-def faults(count: int, seed: int, only: str | None = None, number: int | None = None) -> bool:
+def faults(count: int, seed: int, only: str | None = None, numbers: Sequence[int] = ()) -> bool:
     """Play the rounds and print the table; whether nothing was lost."""
     if only is not None and only not in KINDS:
         raise SystemExit(f"there is no fault {only!r}; choose one of: {', '.join(KINDS)}")
@@ -296,7 +305,7 @@ def faults(count: int, seed: int, only: str | None = None, number: int | None = 
     laboratory, tally = Laboratory(folder), Tally()
     began = time.monotonic()
     try:
-        for own in chosen(seed, count, only, number):
+        for own in chosen(seed, count, only, numbers):
             started = time.monotonic()
             try:
                 verdict, details = play(laboratory, own)

@@ -32,6 +32,8 @@ CACHE = ".dvc/cache/files/md5"
 LAST = "02"
 AFTER_FIRST = ("learn@02", "consolidate@02", "evaluate", "measure", "budget", "report")
 """The stages that a half project still has to run."""
+KEPT_BY_GIT = ("evaluate", "measure", "budget")
+"""The stages whose outs are in git, and not in DVC's cache."""
 EDIT = "\nAn edit that is not committed.\n"
 NOTE = "A file of the user.\n"
 FAKE_CLOCK = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
@@ -306,11 +308,17 @@ class Reference:
     lock: dict[str, Any]
     files: dict[str, str]
     """Of all declared outs, with checksums."""
+    objects: frozenset[str] = frozenset()
+    """Of the cache, without those of outs that git keeps: nobody reads them."""
 
     @classmethod
     def of(cls, project: Path) -> Reference:
         lock = read_lock(project)
-        return cls(lock, {name: file_md5(project / name) for name in files_of(project, lock)})
+        files = {name: file_md5(project / name) for name in files_of(project, lock)}
+        kept_by_git = [lock["stages"][name] for name in KEPT_BY_GIT]
+        others = [stage for name, stage in lock["stages"].items() if name not in KEPT_BY_GIT]
+        objects = {*objects_of(project, others)} - {*objects_of(project, kept_by_git)}
+        return cls(lock, files, frozenset(objects))
 
     def outs(self, stage: str) -> list[str]:
         return [out["path"] for out in self.lock["stages"][stage]["outs"]]
