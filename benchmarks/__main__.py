@@ -1,5 +1,8 @@
 """Print every measurement, or one part: ``python -m benchmarks peers``, ``… build 19000``.
 
+``python -m benchmarks faults --rounds 200 --seed 1`` measures no speed and is no part of ``all``:
+it does random things to tiny runs, and prints what became of them (docs/reliability.md).
+
 Run it on an idle machine: another process on the cores spoils it. What is measured is imported
 late, since the processes that decode images import this module and need none of it.
 """
@@ -7,6 +10,7 @@ late, since the processes that decode images import this module and need none of
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 
 IMAGES = 3_000  # a tenth of iDomainNet has 19,000
@@ -59,9 +63,17 @@ def main() -> None:
         "build": lambda: build(arguments.images),
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["all", *parts], default="all")
+    parser.add_argument("what", nargs="?", choices=["all", "faults", *parts], default="all")
     parser.add_argument("images", nargs="?", type=int, default=IMAGES, help="how many to build")
+    parser.add_argument("--rounds", type=int, default=200, help="how many faults")
+    parser.add_argument("--seed", type=int, default=1, help="which faults")
+    parser.add_argument("--only", metavar="KIND", help="only the rounds of this kind of fault")
+    parser.add_argument("--round", type=int, nargs="+", default=[], help="only these rounds")
     arguments = parser.parse_args()
+    if arguments.what == "faults":
+        from benchmarks.faults.driver import faults
+
+        sys.exit(not faults(arguments.rounds, arguments.seed, arguments.only, arguments.round))
     for name, tell in parts.items():
         if arguments.what in ("all", name):
             tell()

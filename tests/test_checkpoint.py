@@ -133,7 +133,7 @@ def test_two_processes_never_share_a_scratch(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("damage", ["truncate", "garbage", "empty"])
+@pytest.mark.parametrize("damage", ["truncate", "garbage", "empty", "a bit of a weight"])
 def test_a_damaged_checkpoint_is_trained_again(damage):
     params = small_params("method=replay", "train.epochs=2")
     first, _ = two_sessions()
@@ -144,7 +144,12 @@ def test_a_damaged_checkpoint_is_trained_again(damage):
         checkpoint.keep("train", method, optimizer, [{"epoch": 1}])
         file = checkpoint.folder / "train.safetensors"
         content = file.read_bytes()
-        bad = {"truncate": content[: len(content) // 2], "garbage": b"x" * 100, "empty": b""}
+        bad = {
+            "truncate": content[: len(content) // 2],
+            "garbage": b"x" * 100,
+            "empty": b"",
+            "a bit of a weight": content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+        }
         file.write_bytes(bad[damage])
         assert checkpoint.restore("train", method, optimizer) == []
 

@@ -23,7 +23,7 @@ from dacr.data.benchmark import Benchmark
 from dacr.data.terms import TERMS, UNKNOWN, terms_of
 from dacr.errors import UserError
 from dacr.evaluation.budget import NAMES, read_budget
-from dacr.experiments.publishing import MANIFEST
+from dacr.experiments.publishing import MANIFEST, SUMMARY, UNFINISHED, Place, is_published
 from dacr.experiments.reading import Workspace
 from dacr.experiments.transfer import joint_rows, measures_of, with_forward
 from stages import budget, evaluate, measure
@@ -188,6 +188,31 @@ def test_what_is_there_is_not_overwritten(inside: Path, tmp_path: Path) -> None:
     dacr("publish", "workspace", str(tmp_path / "shared"))
     assert "--replace replaces it" in refusal("publish", "workspace", str(tmp_path / "shared"))
     dacr("publish", "workspace", str(tmp_path / "shared"), "--replace")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_what_was_cut_off_is_published_again(
+    inside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """A full disk in the midst of it: the same command afterwards, and nothing left over."""
+    shared = tmp_path / "shared"
+    words = ("publish", "workspace", str(shared), *["--replace"] * replaced)
+    if replaced:
+        dacr("publish", "workspace", str(shared))
+    with monkeypatch.context() as patched:
+        write = Place.write
+
+        def write_or_fail(place: Place, name: str, content: bytes) -> None:
+            if name == SUMMARY:
+                raise UserError("no space left")
+            write(place, name, content)
+
+        patched.setattr(Place, "write", write_or_fail)
+        assert refusal(*words) == "no space left"
+        assert not is_published(str(shared))
+    dacr(*words)
+    assert is_published(str(shared))
+    assert not (shared / UNFINISHED).exists()
 
 
 def test_damage_and_tricks_are_refused(inside: Path, image: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ It needs nothing but the library, so that .ci/lowest can run it against the whee
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import re
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pandas as pd
@@ -519,6 +521,38 @@ def test_an_export_overwrites_nothing(home: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists and is not empty; name another folder"):
         command("export", "icifar20", "nd", "--to", "csv", "--out", str(tmp_path))
     assert not list(home.glob("icifar20*"))
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
+def test_an_export_that_is_cut_short_leaves_nothing(
+    ncd: Scenario,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: bool,
+    error: BaseException,
+) -> None:
+    """What is half written would look like an export, and refuse the same command afterwards."""
+    out = tmp_path / "deep/out"
+    if there:
+        out.mkdir(parents=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", Mock(side_effect=error))
+        with pytest.raises((KeyboardInterrupt, UserError)):
+            export(ncd, "torch", out)
+    assert not list(tmp_path.rglob("*.*"))
+    export(ncd, "torch", out)
+    assert sorted(file.name for file in out.iterdir()) == ["images.npy", "stream.pt", "stream.py"]
+    assert [place.name for place in out.parent.iterdir()] == ["out"]
+
+
+def test_an_export_maps_no_file_that_it_writes(ncd: Scenario, tmp_path: Path) -> None:
+    """Whoever writes to a mapped file on a full disk is ended by SIGBUS, without a word."""
+    with patch.object(np.lib.format, "open_memmap", side_effect=AssertionError):
+        export(ncd, "torch", tmp_path / "out")
+    images = np.load(tmp_path / "out/images.npy")
+    assert images.dtype == np.uint8
+    assert images.shape[1:] == ncd.pixels.shape[1:]
 
 
 @pytest.mark.parametrize("peer", ["avalanche", "continuum"])

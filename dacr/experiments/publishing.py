@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dacr.sessions.predict import TrainedRun
 
 MANIFEST = "dacr-model.json"
+UNFINISHED = "dacr-model.unfinished"
+"""Is there while a model is written, so that what was cut off can be published again."""
 FORMAT = 1
 SUMMARY, CARD, STATE = "benchmark.json", "README.md", "state"
 SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -72,10 +74,11 @@ def publish(model: Model, address: str, replace: bool = False) -> list[str]:
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     place = Place(address)
-    place.refuse_other(replace)
+    place.begin(replace)
     for name, own in content.items():
         place.write(name, own)
     place.write(MANIFEST, text.encode())
+    place.remove(UNFINISHED)
     return [*content, MANIFEST]
 
 
@@ -177,20 +180,21 @@ class Place:
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._fs.pipe_file(path, content)
 
-    def refuse_other(self, replace: bool) -> None:
+    def begin(self, replace: bool) -> None:
         """Refuse to write where something else is, and over a model unless that is wanted."""
         with self._explained("reached"):
-            there = [str(name) for name in self._listed()]
-        if not there:
-            return
-        if not any(name.endswith(f"/{MANIFEST}") for name in there):
+            there = {str(name).rpartition("/")[2] for name in self._listed()}
+        if there and not there & {MANIFEST, UNFINISHED}:
             raise UserError(f"{self} is not empty and holds no published model; name another place")
-        if not replace:
+        if MANIFEST in there and not replace:
             raise UserError(f"a model was published to {self} already; --replace replaces it")
-        with self._explained(
-            "written"
-        ):  # without its list it is no model until the new one is whole
-            self._fs.rm_file(f"{self._root}/{MANIFEST}")
+        self.write(UNFINISHED, b"")
+        if MANIFEST in there:  # without its list it is no model until the new one is whole
+            self.remove(MANIFEST)
+
+    def remove(self, name: str) -> None:
+        with self._explained("written"):
+            self._fs.rm_file(f"{self._root}/{name}")
 
     def _listed(self) -> list[str]:
         try:

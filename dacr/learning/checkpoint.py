@@ -151,7 +151,8 @@ class Checkpoint:
         file = self._file(phase)
         partial = file.with_suffix(".part")
         on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(on_cpu, partial, metadata={"rows": json.dumps(rows)})
+        told = json.dumps(rows)
+        save_file(on_cpu, partial, metadata={"rows": told, "digest": _digest(told, on_cpu)})
         with open(partial, "rb") as stream:
             os.fsync(stream.fileno())
         partial.replace(file)
@@ -165,8 +166,11 @@ class Checkpoint:
             return []
         try:
             with safe_open(file, "pt") as stored:
-                rows: Rows = json.loads(stored.metadata()["rows"])
+                told = stored.metadata()
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            if told["digest"] != _digest(told["rows"], tensors):
+                return []  # a bit flipped on the disk: the result would be wrong without a sign
+            rows: Rows = json.loads(told["rows"])
             own = {tensor: tensors[f"module.{name}"] for name, tensor in _changing(module).items()}
         except (SafetensorError, OSError, ValueError, KeyError):
             # Damaged by something other than us (we rename whole files): train it again.
@@ -181,6 +185,15 @@ class Checkpoint:
                     momentum = torch.empty_like(parameter).copy_(stored_momentum)
                     optimizer.state[parameter]["momentum_buffer"] = momentum
         return rows
+
+
+def _digest(rows: str, tensors: dict[str, Tensor]) -> str:
+    """Of all that is restored."""
+    digest = hashlib.sha256(rows.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\0{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _is_at(opened: IO[str], path: Path) -> bool:

@@ -6,6 +6,7 @@ import json
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -44,17 +45,30 @@ def check_export(form: str, out: Path) -> None:
 
 
 def export(scenario: Scenario, form: str, out: Path, domains: bool = False) -> None:
-    """Write ``scenario`` into the folder ``out``."""
+    """Write ``scenario`` into the folder ``out``: all of it, or nothing."""
     check_export(form, out)
     with naming(f"--out {out}"):
-        out.mkdir(parents=True, exist_ok=True)
-        if form == "csv":
-            write_csv(scenario, out)
-            return
-        write_stream(stream_of(scenario, domains), out)
-        for script in SCRIPTS[form]:
-            text = (HERE / script).read_text(encoding="utf-8")
-            (out / script).write_text(text.replace(f"{__package__}.stream", "stream"), "utf-8")
+        beside = out if out.is_dir() else out.parent
+        beside.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".dacr-export-", dir=beside) as scratch:
+            draft = Path(scratch) / "whole"
+            draft.mkdir()
+            _write(scenario, form, draft, domains)
+            if out.is_dir():
+                for file in sorted(draft.iterdir()):
+                    file.replace(out / file.name)
+            else:
+                draft.replace(out)
+
+
+def _write(scenario: Scenario, form: str, out: Path, domains: bool) -> None:
+    if form == "csv":
+        write_csv(scenario, out)
+        return
+    write_stream(stream_of(scenario, domains), out)
+    for script in SCRIPTS[form]:
+        text = (HERE / script).read_text(encoding="utf-8")
+        (out / script).write_text(text.replace(f"{__package__}.stream", "stream"), "utf-8")
 
 
 def write_csv(scenario: Scenario, out: Path) -> None:
@@ -114,14 +128,15 @@ def write_stream(stream: Stream, out: Path) -> None:
 
 
 def _copy_images(images: np.ndarray, kept: np.ndarray, file: Path) -> None:
-    shape = (len(kept), *images.shape[1:])
-    copy = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape)
+    """Written, and not mapped: a full disk is then an error, and no signal that ends Python."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": (len(kept), *images.shape[1:])}
     progress = AmountProgress(f"export {file.name}", len(kept), IMAGES)
     try:
-        for start in range(0, len(kept), CHUNK):
-            rows = kept[start : start + CHUNK]
-            copy[start : start + len(rows)] = images[rows]
-            progress.step(len(rows))
-        copy.flush()
+        with file.open("wb") as stream:
+            np.lib.format.write_array_header_1_0(stream, header)
+            for start in range(0, len(kept), CHUNK):
+                rows = kept[start : start + CHUNK]
+                stream.write(images[rows].tobytes())
+                progress.step(len(rows))
     finally:
         progress.close()
