@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.tiny_project import environment
+from tests.tiny_project import warm_environment
 
 ROOT = Path(__file__).parents[1]
 ONE_SESSION = """\
@@ -59,7 +59,12 @@ WIDE = {"COLUMNS": "200"}
 
 def run(folder: Path, *command: str, code: int = 0) -> str:
     result = subprocess.run(
-        command, cwd=folder, env=environment(**WIDE), capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env=warm_environment(**WIDE),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     output = result.stdout + result.stderr
     assert result.returncode == code, output

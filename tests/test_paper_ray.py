@@ -175,7 +175,7 @@ def held(nodes: Nodes, sweep: subprocess.Popen[str]) -> int:
 
 def start(command: list[str], project: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command, cwd=project, env=environment(warm=False, **WIDE), text=True,
+        command, cwd=project, env=environment(**WIDE), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 

@@ -139,7 +139,7 @@ def busy(project: Path) -> subprocess.Popen[str]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [*SWEEP, "run", "long", "--benchmark", "tiny"]
     process = subprocess.Popen(
-        command, cwd=project, env=environment(warm=False, **WIDE), text=True,
+        command, cwd=project, env=environment(**WIDE), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     logs = project / ".dacr/paper/logs"

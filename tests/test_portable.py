@@ -46,9 +46,7 @@ def test_the_parameter_wins_over_the_environment(tmp_path):
         subprocess.run(
             [sys.executable, "-m", "stages.learn", "01"],
             cwd=folder,
-            env=environment(
-                warm=False, DVC_ROOT=str(folder), PYTHONPATH=str(REPOSITORY), **variables
-            ),
+            env=environment(DVC_ROOT=str(folder), PYTHONPATH=str(REPOSITORY), **variables),
             check=True,
             capture_output=True,
         )

@@ -126,7 +126,6 @@ def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, 
     """An hour between checkpoints: none was written before the signal."""
     command = [sys.executable, "-m", "stages.learn", "01"]
     patient = environment(
-        warm=False,
         DACR_CHECKPOINT_SECONDS="3600",
         DVC_ROOT=str(fresh),
         PYTHONPATH=str(REPOSITORY),
@@ -228,7 +227,7 @@ def test_two_processes_never_share_a_state(fresh, nursery):
     started = subprocess.Popen(
         [sys.executable, "-m", "stages.learn", "01"],
         cwd=fresh,
-        env=environment(warm=False, DVC_ROOT=str(fresh), PYTHONPATH=str(REPOSITORY)),
+        env=environment(DVC_ROOT=str(fresh), PYTHONPATH=str(REPOSITORY)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -290,7 +289,7 @@ def start(folder, *command):
     return subprocess.Popen(
         command,
         cwd=folder,
-        env=environment(warm=False),
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

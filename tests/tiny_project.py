@@ -84,17 +84,18 @@ schedule:
 """
 
 
-def environment(*, warm: bool = True, **more: str) -> dict[str, str]:
-    """What a user's shell has: our Python first, no DVC around it, no luck with hashes.
-
-    ``warm``: what it starts need not load torch and DVC. Who kills it wants a process of its own.
-    """
+def environment(**more: str) -> dict[str, str]:
+    """What a user's shell has: our Python first, no DVC around it, no luck with hashes."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
     own.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's Python leaves __pycache__ everywhere
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    if warm:
-        path = f"{warm_path()}:{path}"
     return own | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONHASHSEED": "random"} | more
+
+
+def warm_environment(**more: str) -> dict[str, str]:
+    """The same, and what it starts need not load torch and DVC; not for what is to be killed."""
+    own = environment(**more)
+    return own | {"PATH": f"{warm_path()}:{own['PATH']}"}
 
 
 def run(
@@ -108,7 +109,7 @@ def run(
     result = subprocess.run(
         command,
         cwd=folder,
-        env=environment(**env),
+        env=warm_environment(**env),
         capture_output=True,
         text=True,
         check=False,

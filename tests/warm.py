@@ -7,7 +7,7 @@ streams of whoever asked, and loads the project's code from its folder as any Py
 edited code is run. Everything else that ``python`` is asked for is done by the real one.
 
 A signal to the one who asked reaches the fork, except for SIGKILL: tests that kill use real
-processes (``environment(warm=False)``), and so do those of how Python starts.
+processes (``environment`` and not ``warm_environment``), and so do those of how Python starts.
 """
 
 from __future__ import annotations
