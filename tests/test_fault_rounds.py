@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import psutil
 import pytest
 
 from benchmarks.faults import driver
@@ -137,8 +138,15 @@ def test_a_command_is_ended_with_what_it_started(tmp_path: Path) -> None:
     assert len(own) == 2
     running.send(signal.SIGKILL)
     assert running.end().code == -signal.SIGKILL
-    while any(process.is_running() and process.status() != "zombie" for process in own):
+    while not all(map(is_gone, own)):
         time.sleep(0.01)  # who is killed is gone a moment later
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
