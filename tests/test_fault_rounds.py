@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,15 +137,7 @@ def test_a_command_is_ended_with_what_it_started(tmp_path: Path) -> None:
     assert len(own) == 2
     running.send(signal.SIGKILL)
     assert running.end().code == -signal.SIGKILL
-    while not all(map(is_gone, own)):
-        time.sleep(0.01)  # who is killed is gone a moment later
-
-
-def is_gone(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    psutil.wait_procs(own)  # who is killed is gone a moment later
 
 
 def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
