@@ -14,7 +14,7 @@ from PIL import Image
 from dacr.data.building import build_benchmark
 from dacr.data.sources.base import Sample
 from tests.learning import pictures
-from tests.tiny_pipeline import CLASSES, DOMAINS, TinySource, run, tiny_params
+from tests.tiny_pipeline import CLASSES, DOMAINS, TinySource, make_data, run, tiny_params
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
 SPLITS = ("nc", "nd", "ncd")
@@ -53,6 +53,20 @@ def test_twice_the_same_bytes(tmp_path, monkeypatch, method, split):
     assert len(first) > 20
     assert first.keys() == second.keys()
     assert [name for name in first if first[name] != second[name]] == []
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_data_of_a_split_are_made_the_same_twice(tmp_path, split):
+    """The runs of the other tests share them."""
+    results = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        disturb_global_state(number)
+        make_data(folder, tiny_params("method=replay", f"split={split}"))
+        results.append(outs(folder))
+    assert len(results[0]) > 5
+    assert results[0] == results[1]
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -60,8 +62,29 @@ def tiny_params(*overrides: str) -> Params:
 
 def prepare(folder: Path, params: Params) -> None:
     """Everything in ``folder`` that the first session needs."""
+    key = params.model_dump_json(include={"data", "schedule", "facts"})
+    if key not in _data:
+        _data[key] = Path(tempfile.mkdtemp(dir=_scratch.name))
+        make_data(_data[key], params)
+    shutil.copytree(_data[key] / "data", folder / "data")
+    write_params(folder, params)
+    with chdir(folder):
+        start.main()
+
+
+_scratch = tempfile.TemporaryDirectory(prefix="tiny-")
+_data: dict[str, Path] = {}
+"""All methods learn the same images and splits: they are made once per process."""
+
+
+def write_params(folder: Path, params: Params) -> None:
     content = params.model_dump(mode="json", by_alias=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+
+
+def make_data(folder: Path, params: Params) -> None:
+    """The benchmark and the tables of all sessions."""
+    write_params(folder, params)
     build_benchmark(
         "tiny",
         CLASSES,
@@ -75,7 +98,6 @@ def prepare(folder: Path, params: Params) -> None:
         for key in params.schedule.sessions:
             with patch.object(sys, "argv", ["split", key]):
                 split.main()
-        start.main()
 
 
 def run_sessions(folder: Path, params: Params) -> None:
