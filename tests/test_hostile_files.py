@@ -18,6 +18,8 @@ from dacr.config import load_params
 from dacr.data.archives import read_npz, read_tensors
 from dacr.data.download import fetch_file
 from dacr.data.files import RemoteFile
+from dacr.data.sources import get_source
+from dacr.data.sources.origin import ORIGIN
 from dacr.errors import UserError
 from dacr.learning.checkpoint import Checkpoint
 from dacr.sessions.consolidate import consolidate
@@ -128,6 +130,15 @@ def run(whole, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "run")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "run"))
     return tmp_path / "run"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
+def test_a_damaged_note_of_where_images_come_from_is_one_line(tmp_path, content):
+    folder = tmp_path / "npz"
+    folder.mkdir()
+    (folder / ORIGIN).write_bytes(content)
+    with pytest.raises(UserError, match=r"ORIGIN.json is damaged; run `dvc repro -f fetch@npz`"):
+        get_source("npz", {"npz": {"path": "own.npz"}}).size(folder)
 
 
 def test_the_pickles_of_this_file_do_run_code(tmp_path):

@@ -175,6 +175,8 @@ def _end(scene: Scene, known: Known, again: Said) -> Verdict:
         if not wrong:
             return Verdict(SAME)
         told = place.run("dacr", "verify", real=False)
+        if told.code == 0 and command.name == "dvc push":
+            return _pushed_later(place, command, known)
         if told.code == 0:
             return Verdict(LOSS, f"nobody notices: {'; '.join(wrong[:3])}")
         if not told.clear:
@@ -184,6 +186,16 @@ def _end(scene: Scene, known: Known, again: Said) -> Verdict:
     if left:
         return Verdict(LOSS, f"{why} → {left}")
     return Verdict(VERIFY if asked else outcome, why)
+
+
+def _pushed_later(place: Place, command: Command, known: Known) -> Verdict:
+    """A push that says nothing of what it left out: `dvc status --cloud` does, once more helps."""
+    status = place.run("dvc", "status", "--cloud", real=False)
+    missing = status.text.count("new:")
+    left = _wrong(place, command, known, place.run("dvc", "push", real=False))
+    if not missing or left:
+        return Verdict(LOSS, f"nobody notices: {'; '.join(left[:3])}")
+    return Verdict(VERIFY, f"dvc status --cloud: {missing} files are not in the remote")
 
 
 def _wrong(place: Place, command: Command, known: Known, said: Said) -> list[str]:

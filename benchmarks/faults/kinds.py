@@ -214,8 +214,9 @@ def _damaged(scene: Scene, area: str) -> list[Said]:
     quiet = draw.random() < 0.5
     if seen:
         place.run("dvc", "status", real=False)
-    top = place.folder / DAMAGED[area]
-    folders = sorted(folder for folder in top.glob("*") if any(_files(folder)))
+    # A folder that the command is yet to fill has none: then where it takes them from.
+    tops = [DAMAGED[area], *(["project/.dvc/cache/files", "store"] if area != "scratch" else [])]
+    folders = next(filter(None, (_folders(place.folder / top) for top in tops)), [])
     if not folders:
         scene.tell("there is no such file")
         return []
@@ -226,6 +227,10 @@ def _damaged(scene: Scene, area: str) -> list[Said]:
     scene.damaged = True
     scene.tell(f"{name.removeprefix('project/')} {how}{', its time unchanged' * quiet}")
     return []
+
+
+def _folders(top: Path) -> list[Path]:
+    return sorted(folder for folder in top.glob("*") if _files(folder))
 
 
 def _files(place: Path) -> list[Path]:

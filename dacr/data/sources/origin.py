@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dacr.errors import UserError
+from dacr.runtime.json_files import read_json
+
 ORIGIN = "ORIGIN.json"
 
 
@@ -17,6 +20,8 @@ def write_origin(folder: Path, facts: Mapping[str, Any]) -> None:
 
 def read_origin(folder: Path) -> dict[str, Any]:
     """What was written when the data were fetched; empty for sources made by this project."""
-    path = folder / ORIGIN
-    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path, remedy = folder / ORIGIN, f"run `dvc repro -f fetch@{folder.name}`"
+    facts = read_json(path, remedy) if path.exists() else {}
+    if not isinstance(facts, dict):
+        raise UserError(f"{path} is damaged; {remedy}")
     return facts
