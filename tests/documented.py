@@ -11,7 +11,7 @@ says otherwise:
 ``<!-- file: PATH -->``
     a file that the page's reader saves, for the commands after it
 ``<!-- not run: REASON -->``
-    it needs a GPU or a network, or takes hours
+    it needs a GPU or a network, or takes half an hour or more
 
 Of ``console`` blocks what is printed is compared in shape: numbers may differ, and ``…`` stands for
 any lines. Everything runs in a copy of the project whose `idigits_mini` has 48 images.
@@ -51,7 +51,7 @@ from tests.tiny_project import (
 LANGUAGES = {"bash", "console", "python"}
 OTHER = {"text", "yaml", "csv"}
 MARK = re.compile(r"^<!-- (?P<word>nightly|run by|file:|not run:)(?: (?P<what>.+?))? -->$")
-REASON = re.compile(r"\b(GPU|network|hours)\b")
+REASON = re.compile(r"\b(GPU|network|hours?)\b")
 SHELL = set("|&;<>$`*\\\n")
 """What only a shell understands."""
 EXPERIMENTS = {"first": "seed=1", "delta": "reduction.delta=0.75"}

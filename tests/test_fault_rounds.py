@@ -111,11 +111,11 @@ def test_what_a_line_says_is_done(tmp_path: Path) -> None:
     place = cast(Place, SimpleNamespace(project=tmp_path, run=lambda *w, real: run.append(w)))
     (tmp_path / "object").touch()
     line = "FAULT cache x is damaged; remove object and run `dvc pull`, or `dvc repro -f learn@01`"
-    assert heed(place, line, attempt=0)
+    assert heed(place, [line, line], attempt=0)
     assert not (tmp_path / "object").exists()
-    assert heed(place, line, attempt=1)
+    assert heed(place, [line], attempt=1)
     assert run == [("dvc", "pull"), ("dvc", "repro", "-f", "learn@01")]
-    assert not heed(place, "dacr: it is wrong", attempt=0)
+    assert not heed(place, ["dacr: it is wrong"], attempt=0)
 
 
 def a_place(folder: Path) -> Place:

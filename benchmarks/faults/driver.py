@@ -214,8 +214,7 @@ def mend(scene: Scene, known: Known, told: Said) -> tuple[str, bool]:
     place.mended = True
     left, asked = "nothing to do is said", False
     for attempt in range(MENDINGS):
-        acted = [heed(place, line, attempt) for line in told.lines]
-        if not any(acted) and asked:
+        if not heed(place, told.lines, attempt) and asked:
             break
         again = place.run(*command.spelled(place.method), real=False)
         if not again.clear:
@@ -232,35 +231,41 @@ def mend(scene: Scene, known: Known, told: Said) -> tuple[str, bool]:
     return left, asked
 
 
-def heed(place: Place, line: str, attempt: int) -> bool:
-    """Do what a line says: remove what it names, and run one of the commands that it offers."""
+def heed(place: Place, lines: Sequence[str], attempt: int) -> bool:
+    """Do what lines say: remove what they name, and run what they offer; whether that was much."""
     acted = False
-    for name in re.findall(r"\bremove (?:the file )?'?([^\s';,]+)", line):
-        target = place.project / name
-        if target.exists():
-            shutil.rmtree(target) if target.is_dir() else target.unlink()
-            acted = True
-    if found := re.match(r"FAULT\s+code\s+(\S+) .*restore it or", line):
-        subprocess.run(["git", "restore", found[1]], cwd=place.project, check=False)
-        return True
+    offered: dict[str, None] = {}  # each once, in their order
+    for line in lines:
+        removed, commands = advice(place, line)
+        for target in removed:
+            acted |= target.exists()
+            shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+        if commands:
+            offered[commands[min(attempt, len(commands) - 1)]] = None
+    for command in offered:
+        for words in map(shlex.split, command.split(" && ")):
+            if words[0] == "git":
+                subprocess.run(words, cwd=place.project, check=False)
+            else:
+                place.run(*words, real=False)
+    return acted or bool(offered)
+
+
+def advice(place: Place, line: str) -> tuple[list[Path], list[str]]:
+    """What a line says is to be removed, and the commands that it offers, the first one first."""
     if "user name and email must be configured" in line:
-        for words in (("user.name", "test"), ("user.email", "test@example.org")):
-            subprocess.run(["git", "config", *words], cwd=place.project, check=True)
-        return True
-    for name in re.findall(r"'([^']+(?:\.lock|/rwlock))'", line):
-        (place.project / name).unlink(missing_ok=True)
-        acted = True
-    offered = [
-        words for words in re.findall(r"`([^`]+)`", line) if words.startswith(("dvc ", "git "))
-    ]
-    if offered:
-        words = offered[min(attempt, len(offered) - 1)]
-        if words.startswith("git "):
-            subprocess.run(shlex.split(words), cwd=place.project, check=False)
-        else:
-            place.run(*shlex.split(words), real=False)
-        acted = True
-    return acted
+        return [], ["git config user.name test && git config user.email test@example.org"]
+    if found := re.match(r"FAULT\s+code\s+(\S+) .*restore it or", line):
+        return [], [f"git restore {found[1]}"]
+    if found := re.search(r"object ([0-9a-f]{32}(?:\.dir)?) is corrupted", line):
+        # DVC's own line; docs/sharing.md says what to do.
+        name = f"{found[1][:2]}/{found[1][2:]}"
+        stores = (place.project / CACHE, place.folder / "store/files/md5")
+        return [store / name for store in stores], ["dvc repro && dvc push"]
+    named = re.findall(r"\bremove (?:the file )?'?([^\s';,]+)", line)
+    named += re.findall(r"'([^']+(?:\.lock|/rwlock))'", line)
+    commands = [one for one in re.findall(r"`([^`]+)`", line) if one.startswith(("dvc ", "git "))]
+    return [place.project / name for name in named], commands
 
 
 def _last(said: Said) -> str:
