@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -30,15 +31,15 @@ SMALL = (
 
 @cache
 def _composed(overrides: tuple[str, ...]) -> str:
-    kept = shelved(f"params-{digest(_conf(), *overrides)}", partial(compose, [*overrides]))
-    return kept.read_text()
+    key = digest(_conf(), *map(version, ("dvc", "hydra-core", "omegaconf")), *overrides)
+    return shelved(f"params-{key}", partial(compose, [*overrides])).read_text()
 
 
 @cache
 def _conf() -> list[str]:
-    """What parameters are composed from, and with."""
+    """What parameters are composed from."""
     files = sorted(path for path in (ROOT / "conf").rglob("*") if path.suffix in (".yaml", ".py"))
-    return [*(path.relative_to(ROOT).as_posix() for path in files), "constraints.txt"]
+    return [path.relative_to(ROOT).as_posix() for path in files]
 
 
 BOUNDS = {"method=finetune", "method=joint"}
