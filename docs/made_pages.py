@@ -126,9 +126,12 @@ def folded(title: str, code: str) -> str:
 
 
 def from_root(name: str) -> str:
-    """A page of the root; its links into docs/ are links of the site."""
+    """A page of the root; its links into docs/ and to other pages of the root are of the site."""
 
     def site_link(found: re.Match[str]) -> str:
         return f"]({found[1].removeprefix('docs/')})"
 
-    return LINK.sub(site_link, (ROOT / name).read_text(encoding="utf-8"))
+    text = LINK.sub(site_link, (ROOT / name).read_text(encoding="utf-8"))
+    for page in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        text = text.replace(f"]({page}", f"]({page.lower()}")
+    return text
