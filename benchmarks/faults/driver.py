@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -317,6 +318,8 @@ def faults(count: int, seed: int, only: str | None = None, numbers: Sequence[int
     """Play the rounds and print the table; whether nothing was lost."""
     if only is not None and only not in KINDS:
         raise SystemExit(f"there is no fault {only!r}; choose one of: {', '.join(KINDS)}")
+    # What a shell runs in the background is born deaf to ^C, and so would be all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="dacr-faults-"))
     folder.chmod(0o755)
     laboratory, tally = Laboratory(folder), Tally()

@@ -33,6 +33,7 @@ if words[0] == "python" and words[1:3] != ["-m", "dacr"] and not (
     words[1:2] == ["-m"] and words[2].startswith("stages.")
 ):
     os.execv("{python}", ["{python}", *words[1:]])
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fork hears it, and tells how it ended
 asked = {{"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}}
 with socket.socket(socket.AF_UNIX) as server:
     server.connect("{address}")
