@@ -50,9 +50,6 @@ MOST_COMPONENTS = 10_000
 """The paper has 30; with so many, the means of 100 classes and 512 features fill 2 GB."""
 
 
-"""Names that look the same are the same."""
-
-
 class Section(BaseModel):
     """A part of the parameters: immutable, and closed to names that do not exist."""
 
