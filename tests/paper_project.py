@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import yaml
 
-from tests.tiny_project import warm_environment
+from tests.tiny_project import answer
 
 ROOT = Path(__file__).parents[1]
 ONE_SESSION = """\
@@ -58,16 +57,8 @@ WIDE = {"COLUMNS": "200"}
 
 
 def run(folder: Path, *command: str, code: int = 0) -> str:
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env=warm_environment(**WIDE),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    output = result.stdout + result.stderr
-    assert result.returncode == code, output
+    ended, output = answer(folder, *command, env=WIDE)
+    assert ended == code, output
     return output
 
 

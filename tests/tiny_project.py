@@ -106,6 +106,15 @@ def run(
     seconds: float = 900,
 ) -> str:
     """What ``command`` said, both streams; ``ok`` is whether it must succeed (None: either)."""
+    code, output = answer(folder, *command, env=env, seconds=seconds)
+    assert ok is None or (code == 0) == ok, output
+    return output
+
+
+def answer(
+    folder: Path, *command: str, env: Mapping[str, str] = {}, seconds: float = 900
+) -> tuple[int, str]:
+    """The exit code of ``command``, and what it said, both streams."""
     result = subprocess.run(
         command,
         cwd=folder,
@@ -115,9 +124,7 @@ def run(
         check=False,
         timeout=seconds,
     )
-    output = result.stdout + result.stderr
-    assert ok is None or (result.returncode == 0) == ok, output
-    return output
+    return result.returncode, result.stdout + result.stderr
 
 
 def code_files() -> list[str]:
