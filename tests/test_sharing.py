@@ -156,13 +156,46 @@ def test_an_object_missing_from_the_remote_is_named(team, colleague):
         assert "runs/01/state of consolidate@01 is not in the cache" in verified
         # Whoever still has the bytes brings the object back. DVC believes that a folder is whole
         # whose list is there, so that the list must go first.
-        the_list(team / "store", team / "mine", "runs/01/state").unlink()
-        run(team / "mine", "dvc", "push", "-q")
+        assert "up to date" in run(team / "mine", "dvc", "push")
+        told = remote_faults(team / "mine")
+        listed = the_list(team / "store", team / "mine", "runs/01/state")
+        assert told == [
+            f"runs/01/state/state.safetensors of consolidate@01 is not in team; remove {listed}, "
+            "`dvc push -r team` by who has it"
+        ]
+        listed.unlink()
+        run(team / "mine", "dvc", "push", "-q", "-r", "team")
         assert lost.exists()
+        assert remote_faults(team / "mine") == []
     finally:
         lost.with_suffix(".away").rename(lost)
     run(colleague, "dvc", "pull", "-q")
     run(colleague, "python", "-m", "dacr", "verify")
+
+
+def remote_faults(project: Path, **how: Any) -> list[str]:
+    """What ``dacr verify --remote`` finds wrong there, and nothing else is."""
+    said = run(project, "python", "-m", "dacr", "verify", "--remote", ok=None, **how).splitlines()
+    faults = [line.removeprefix("FAULT").split(maxsplit=1) for line in said if "FAULT" in line]
+    assert {subject for subject, _ in faults} <= {"remote"}
+    assert faults or any("remote" in line and "bytes of their names" in line for line in said)
+    return [text for _, text in faults]
+
+
+def test_a_clone_that_pulled_nothing_can_look_into_the_remote(colleague, team):
+    said = run(colleague, "python", "-m", "dacr", "verify", "--remote", "team", ok=False)
+    (line,) = (line for line in said.splitlines() if "objects in team" in line)
+    kind, subject, count, *_ = line.split()
+    objects = {file.parent.name + file.name for file in (team / "store/files/md5").glob("*/*")}
+    own = {md5 for md5 in objects if md5 in (team / "mine/dvc.lock").read_text()}
+    assert (kind, subject) == ("ok", "remote")
+    assert len(own) < int(count) <= len(objects)  # the outs, and the files of folders
+    said = run(colleague, "python", "-m", "dacr", "verify", "--remote", "other", ok=False)
+    assert "other" in said
+    assert "Traceback" not in said
+    run(colleague, "dvc", "remote", "default", "-q", "--unset")
+    said = run(colleague, "python", "-m", "dacr", "verify", "--remote", ok=False)
+    assert "which remote?" in said
 
 
 def test_a_damaged_object_of_a_folder_is_refused(team, colleague):
@@ -176,6 +209,9 @@ def test_a_damaged_object_of_a_folder_is_refused(team, colleague):
         assert "runs/02/results" in output
         verified = run(colleague, "python", "-m", "dacr", "verify", ok=False)
         assert "runs/02/results of consolidate@02 is missing" in verified
+        (fault,) = remote_faults(team / "mine")
+        listed = the_list(team / "store", team / "mine", "runs/02/results")
+        assert f"is damaged in team; remove {damaged}, remove {listed}, `dvc push" in fault
     finally:
         damaged.parent.mkdir(exist_ok=True)
         damaged.unlink(missing_ok=True)
@@ -210,7 +246,10 @@ def test_s3_keeps_a_run_and_damage_there_is_caught(team, tmp_path, s3):
     predictions = the_object(Path(), theirs, "runs/02/results/predictions.parquet")
     content = client.get_object(Bucket="bucket", Key=f"dacr/{predictions}")["Body"].read()
     flipped = bytes([content[0] ^ 1]) + content[1:]
+    assert remote_faults(theirs, env=CREDENTIALS) == []
     client.put_object(Bucket="bucket", Key=f"dacr/{predictions}", Body=flipped)
+    (fault,) = remote_faults(theirs, env=CREDENTIALS)
+    assert f"is damaged in s3; remove s3://bucket/dacr/{predictions}, remove s3://" in fault
     forget(theirs)
     # DVC believes a bucket unless told otherwise: it pulls the damage and sees nothing …
     run(theirs, "dvc", "pull", "-q", env=CREDENTIALS)

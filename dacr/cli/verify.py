@@ -30,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="train again and compare: N sessions chosen at random, session=3, or all",
     )
     parser.add_argument(
+        "--remote",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="read every object in a DVC remote, too (the default one if not named)",
+    )
+    parser.add_argument(
         "--seed", type=_seed, help="choose the same sessions and predictions as an earlier check"
     )
 
@@ -56,7 +63,8 @@ def run(arguments: argparse.Namespace) -> None:
         seed = secrets.randbelow(SEEDS) if arguments.seed is None else arguments.seed
         sessions, wanted = list(params.schedule.sessions), arguments.replay
         choice = None if wanted is None else choose(wanted, sessions, seed)
-        report = verify_run(seed, everything=bool(choice and choice.everything))
+        everything = bool(choice and choice.everything)
+        report = verify_run(seed, everything, arguments.remote)
         shown = _show(report, 0)
         # A run that differs from the committed one may still be what it says.
         if choice and not report.faults_besides("reference"):

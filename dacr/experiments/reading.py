@@ -209,7 +209,10 @@ def parse_lock(content: bytes | str | None, name: str) -> dict[str, Stage]:
 
 def lock_records(content: bytes | str | None, name: str) -> dict[str, Any]:
     """The part of ``dvc.lock`` about each stage, as it stands there."""
-    stages = parse_yaml(content, LOCK, name).get("stages") or {}
+    try:
+        stages = parse_yaml(content, LOCK, name).get("stages") or {}
+    except UserError as error:  # DVC writes it in place: one that was interrupted leaves half of it
+        raise UserError(f"{error}; {RESTORE_LOCK}") from None
     if not isinstance(stages, dict):
         raise UserError(f"{LOCK} of {name} is damaged; {RESTORE_LOCK}")
     return {str(stage): record for stage, record in stages.items()}

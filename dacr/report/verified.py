@@ -9,9 +9,9 @@ from dacr.experiments.verification import Report, verify
 from dacr.report.run import report
 
 
-def verify_run(seed: int = 0, everything: bool = False) -> Report:
+def verify_run(seed: int = 0, everything: bool = False, remote: str | None = None) -> Report:
     """All checks of the project around the current folder."""
-    return verify(make_page, seed, everything)
+    return verify(make_page, seed, everything, remote)
 
 
 def make_page(reports: Path) -> None:

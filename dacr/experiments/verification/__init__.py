@@ -7,6 +7,7 @@ again in seconds:
 - ``pipeline``: ``dvc.lock`` against ``dvc.yaml`` and ``params.yaml``
 - ``code``: the code here against the code that ran
 - ``outs``: outs and inputs against ``dvc.lock``, the cache against its own names
+- ``remote``: every object in a DVC remote, where one asks for it
 - ``made``: what each session was trained with, by its own note, against ``dvc.lock``
 - ``data``, ``results``, ``derived``: tables, predictions, metrics and the page made again
 - ``reference``: ``dvc.lock`` and ``dvc.yaml`` against those in git's HEAD
@@ -43,22 +44,26 @@ from dacr.experiments.verification.pipeline import (
     unreadable,
 )
 from dacr.experiments.verification.reference import check_reference
+from dacr.experiments.verification.remote import check_remote
 from dacr.experiments.verification.results import check_results
 
 __all__ = ["Report", "verify"]
 
 
-def verify(page: Maker | None = None, seed: int = 0, everything: bool = False) -> Report:
+def verify(
+    page: Maker | None = None, seed: int = 0, everything: bool = False, remote: str | None = None
+) -> Report:
     """All checks of the project around the current folder.
 
     ``page`` makes the page of the run; ``seed`` chooses the predictions that are made again; with
-    ``everything`` images are packed again however long that takes.
+    ``everything`` images are packed again however long that takes; ``remote`` is the name of a DVC
+    remote that must have the run, too ('' is the default one).
     """
     with chdir(project_root()):
-        return _verify(page, seed, everything)
+        return _verify(page, seed, everything, remote)
 
 
-def _verify(page: Maker | None, seed: int, everything: bool) -> Report:
+def _verify(page: Maker | None, seed: int, everything: bool, remote: str | None) -> Report:
     report, here = Report(), Workspace(Path())
     params, records = load_params(), lock_records(here.read(LOCK), here.name)
     if faults := unreadable(records):  # DVC refuses some of these, without saying where
@@ -82,6 +87,8 @@ def _verify(page: Maker | None, seed: int, everything: bool) -> Report:
         report.add("parameters", [text], "")
     check_code(report, artifacts, lock, params)
     check_outs(report, artifacts, lock, records)
+    if remote is not None:
+        check_remote(report, artifacts, lock, remote)
     if report.ok:
         check_chain(report, artifacts, lock)
     if report.ok:

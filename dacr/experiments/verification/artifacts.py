@@ -35,15 +35,15 @@ class Artifacts:
         from dvc.repo import Repo
 
         try:
-            self._repo = Repo()
+            self.repo = Repo()
             # Others are of a user's own files: they have no place in dvc.lock.
             own = Path("dvc.yaml").resolve()
-            stages = [s for s in self._repo.index.stages if Path(s.path).resolve() == own]
+            stages = [s for s in self.repo.index.stages if Path(s.path).resolve() == own]
         except DvcException as error:
             raise UserError(f"DVC cannot read this project: {error}") from None
         self.stages = {stage.addressing: _declared(stage) for stage in stages}
         self.kept_by_git = {o.def_path for stage in stages for o in stage.outs if not o.use_cache}
-        self._cache = Path(self._repo.cache.local.path)
+        self._cache = Path(self.repo.cache.local.path)
         self._known: dict[Path, str] = {}
 
     def md5(self, path: Path) -> str:
@@ -53,7 +53,7 @@ class Artifacts:
 
     def files(self, folder: Path) -> Listing:
         """What DVC counts as the content of a folder (``.dvcignore`` leaves some out)."""
-        walked = self._repo.dvcignore.walk(self._repo.fs, str(folder.absolute()))
+        walked = self.repo.dvcignore.walk(self.repo.fs, str(folder.absolute()))
         found = (Path(root) / name for root, _, names in walked for name in names)
         return {path.relative_to(folder.absolute()).as_posix(): self.md5(path) for path in found}
 
@@ -78,11 +78,18 @@ class Artifacts:
     def listing(self, md5: str) -> Listing | None:
         """What the cache says that a folder holds; None where it does not know."""
         try:
-            rows = json.loads(self.object(md5).read_bytes())
-            listed = {str(row["relpath"]): str(row["md5"]) for row in rows}
-        except (OSError, ValueError, KeyError, TypeError):
+            return parse_listing(self.object(md5).read_bytes())
+        except OSError:
             return None
-        return listed if all(MD5.fullmatch(own) for own in listed.values()) else None
+
+
+def parse_listing(content: bytes) -> Listing | None:
+    """What a list of DVC's (``<md5>.dir``) says; None where it is none."""
+    try:
+        listed = {str(row["relpath"]): str(row["md5"]) for row in json.loads(content)}
+    except (ValueError, KeyError, TypeError):
+        return None
+    return listed if all(MD5.fullmatch(own) for own in listed.values()) else None
 
 
 def _declared(stage: Any) -> Declared:
