@@ -55,6 +55,20 @@ def verify(folder, ok):
     return faults, good
 
 
+@pytest.mark.parametrize("after", ["md5", "cmd", "path: runs/02", "stages"])
+def test_half_a_lock_is_restored_as_the_line_says(project, after):
+    """DVC writes ``dvc.lock`` in place: ^C at the wrong moment leaves the beginning of it."""
+    lock = project / "dvc.lock"
+    content = lock.read_text()
+    lock.write_text(content[: content.rindex(after) + len(after)])
+    told = run(project, "python", "-m", "dacr", "verify", ok=False)
+    assert "Traceback" not in told
+    advice = next(line for line in told.splitlines() if line.startswith(("dacr: ", "FAULT ")))
+    assert "`git checkout dvc.lock`" in advice
+    run(project, "git", "checkout", "-q", "dvc.lock")
+    assert lock.read_text() == content
+
+
 def test_the_command_says_it_and_its_exit_code_too(project):
     output = run(project, "python", "-m", "dacr", "verify", "--replay", "1", "--seed", "3")
     assert "verified" in output.splitlines()
