@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -76,16 +77,12 @@ def same_outs(place: Place, known: Known, said: Said) -> list[str]:
 
 
 def same_answer(place: Place, known: Known, said: Said) -> list[str]:
-    command = COMMANDS[said_name(said)]
+    command = next(c for c in COMMANDS.values() if c.spelled(place.method) == said.words)
     assert command.answer
     found = same_outs(place, known, said)
     if command.answer(place, said) != known.answers[command.name]:
         found.append("the answer is different")
     return found
-
-
-def said_name(said: Said) -> str:
-    return next(c.name for c in COMMANDS.values() if c.words == said.words)
 
 
 def verified(place: Place, known: Known, said: Said) -> list[str]:
@@ -187,6 +184,13 @@ def written_weights(place: Place, said: Said) -> object:
     return {n: file_md5(place.project / n) for n in names if n.endswith(".safetensors")}
 
 
+def measured(place: Place, said: Said) -> object:
+    """Of a table's experiments: their numbers; a record also tells when and where it was made."""
+    file = place.project / "reports/paper/main-tiny.json"
+    records = json.loads(file.read_text())["experiments"] if file.exists() else {}
+    return {name: own["details"] for name, own in records.items()}
+
+
 # -- the commands ------------------------------------------------------------------------------
 
 EXPERIMENT = (
@@ -259,6 +263,13 @@ LIST = (
             once=True,
         )
         for form in ("csv", "torch")
+    ),
+    Command(
+        "dacr paper run",
+        ("dacr", "paper", "run", "main", "--benchmark", "tiny", "--methods", "{method}",
+         "--splits", "nd", "--seeds", "1"),
+        same_answer,
+        answer=measured,
     ),
     Command(
         "dacr publish",
