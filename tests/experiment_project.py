@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -12,22 +10,16 @@ from typing import Any
 import yaml
 
 from dacr.__main__ import parse
+from tests.tiny_project import warm_environment
 
 REPOSITORY = Path(__file__).parents[1]
 
 
 def run(folder: Path, *command: str, ok: bool = True, given: bytes = b"") -> tuple[str, str]:
     """A command in ``folder``: what it said on its two outputs."""
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(REPOSITORY),
-        "DVC_NO_ANALYTICS": "1",
-        "COLUMNS": "120",
-    }
-    environment.pop("DVC_ROOT", None)
+    own = warm_environment(PYTHONPATH=str(REPOSITORY), COLUMNS="120")
     result = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, check=False, input=given
+        command, cwd=folder, env=own, capture_output=True, check=False, input=given
     )
     stdout, stderr = result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
     assert (result.returncode == 0) == ok, stdout + stderr
@@ -35,7 +27,7 @@ def run(folder: Path, *command: str, ok: bool = True, given: bytes = b"") -> tup
 
 
 def dacr(folder: Path, *arguments: str, ok: bool = True, given: bytes = b"") -> tuple[str, str]:
-    return run(folder, sys.executable, "-m", "dacr", *arguments, ok=ok, given=given)
+    return run(folder, "python", "-m", "dacr", *arguments, ok=ok, given=given)
 
 
 def call(folder: Path, *arguments: str) -> None:

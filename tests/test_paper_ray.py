@@ -33,6 +33,7 @@ from dacr.experiments.tables import Needs
 from dacr.experiments.worker import OUTCOME, SET_ASIDE, Order, Outcome, free_clone
 from tests.paper_project import WIDE, run, tiny_project
 from tests.tiny_project import environment
+from tests.warm import warm_shell
 
 EPOCHS = 3
 HANGS = 900.0  # seconds after which nothing will happen any more
@@ -92,10 +93,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
     folder = tmp_path_factory.mktemp("ray")
     (folder / "project").mkdir()
+    shell = warm_shell(kill_learn=True)
     scratch = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets want a short path
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(scratch))
         patch.setattr(tempfile, "tempdir", None)
+        patch.setenv("SHELL", shell)
         try:
             cluster = Cluster(
                 initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
@@ -440,6 +443,7 @@ def on_a_node(
 
 
 def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", warm_shell())
     (tmp_path / "project").mkdir()
     project = tiny_project(tmp_path / "project")
     run(project, "dvc", "remote", "add", "--default", "team", str(tmp_path / "remote"))

@@ -22,6 +22,7 @@ from dacr.sessions import learn as sessions_learn
 from dacr.sessions.learn import learn, work_name
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
 from tests.tiny_project import commit, environment, make_project, run
+from tests.warm import warm_shell
 
 KILLS = 20
 EPOCHS = 40
@@ -242,12 +243,12 @@ def test_two_processes_never_share_a_state(fresh, nursery):
         started.wait()
 
 
-def wait_for(condition, process, seconds=900):
+def wait_for(condition, process, seconds=900, pause=0.02):
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "nothing happened"
         assert process is None or process.poll() is None, "it ended before"
-        time.sleep(0.02)
+        time.sleep(pause)
     return found
 
 
@@ -289,7 +290,7 @@ def start(folder, *command):
     return subprocess.Popen(
         command,
         cwd=folder,
-        env=environment(),
+        env=environment(SHELL=warm_shell(kill_learn=True)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -364,7 +365,7 @@ def wait_for_status(project, name, status):
         lines = run(project, "dvc", "queue", "status").splitlines()
         return any(line.split()[1:2] == [name] and line.split()[-1] == status for line in lines)
 
-    wait_for(reached, None)
+    wait_for(reached, None, pause=1.0)  # each look is a DVC, which takes a processor
 
 
 def test_an_experiment_in_the_queue(reference, project):

@@ -24,7 +24,7 @@ from dacr.sessions.learn import learn
 from stages import budget, build, code, evaluate, fetch, measure, report, schedule, split, start
 from tests.learning import pictures
 from tests.shelf import ROOT, digest, shelved
-from tests.warm import warm_path
+from tests.warm import warm_path, warm_shell
 
 BENCHMARK = """\
 # @package _global_
@@ -95,7 +95,7 @@ def environment(**more: str) -> dict[str, str]:
 def warm_environment(**more: str) -> dict[str, str]:
     """The same, and what it starts need not load torch and DVC; not for what is to be killed."""
     own = environment(**more)
-    return own | {"PATH": f"{warm_path()}:{own['PATH']}"}
+    return own | {"PATH": f"{warm_path()}:{own['PATH']}", "SHELL": warm_shell()}
 
 
 def run(

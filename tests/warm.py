@@ -6,6 +6,9 @@ project, for a fork of itself. The fork has the arguments, the folder, the envir
 streams of whoever asked, and loads the project's code from its folder as any Python does, so that
 edited code is run. Everything else that ``python`` is asked for is done by the real one.
 
+``warm_shell()`` is a shell with that ``PATH``: as ``SHELL`` it reaches the stages of a DVC that was
+started with another one.
+
 A signal to the one who asked reaches the fork, except for SIGKILL: tests that kill use real
 processes (``environment`` and not ``warm_environment``), and so do those of how Python starts.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -66,6 +70,14 @@ if status < 0:
 os._exit(status)
 """
 
+SHELL = """#!/bin/sh
+case "$*" in
+{real}) ;;
+*) PATH="{folder}:$PATH" ;;
+esac
+exec /bin/sh "$@"
+"""
+
 
 @cache
 def warm_path() -> str:
@@ -93,8 +105,17 @@ def warm_path() -> str:
         )
         (folder / command).write_text(text, encoding="utf-8")
         (folder / command).chmod(0o755)
+    for shell, real in (("sh", "''"), ("sh-learn", "*stages.learn*")):
+        text = SHELL.format(folder=folder, real=real)
+        (folder / shell).write_text(text, encoding="utf-8")
+        (folder / shell).chmod(0o755)
     atexit.register(server.kill)
     return str(folder)
+
+
+def warm_shell(kill_learn: bool = False) -> str:
+    """For ``SHELL``, by which DVC runs stages; ``learn`` is a real one if it is to be killed."""
+    return f"{warm_path()}/{'sh-learn' if kill_learn else 'sh'}"
 
 
 # -- the server -------------------------------------------------------------------------------
@@ -106,6 +127,8 @@ def serve(address: str, ended: int) -> None:
         with suppress(ImportError):  # what an environment does not have is not needed there
             __import__(name)
     threading.Thread(target=lambda: (os.read(ended, 1), os._exit(0)), daemon=True).start()
+    gc.collect()
+    gc.freeze()  # a fork that collected garbage would copy every page of what is loaded
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
