@@ -116,6 +116,12 @@ def test_what_a_line_says_is_done(tmp_path: Path) -> None:
     assert heed(place, [line], attempt=1)
     assert run == [("dvc", "pull"), ("dvc", "repro", "-f", "learn@01")]
     assert not heed(place, ["dacr: it is wrong"], attempt=0)
+    stale = tmp_path / ".git/index.lock"
+    stale.parent.mkdir()
+    stale.touch()
+    assert heed(place, ["ERROR: unexpected error - the index is locked; this might be"], attempt=0)
+    assert not stale.exists()
+    assert len(run) == 2
 
 
 def a_place(folder: Path) -> Place:

@@ -250,6 +250,8 @@ def advice(place: Place, line: str) -> tuple[list[Path], list[str]]:
     """What a line says is to be removed, and the commands that it offers, the first one first."""
     if "user name and email must be configured" in line:
         return [], ["git config user.name test && git config user.email test@example.org"]
+    if "the index is locked" in line:  # DVC's line; docs/reliability.md says what to do
+        return [place.project / ".git/index.lock"], []
     if found := re.match(r"FAULT\s+code\s+(\S+) .*restore it or", line):
         return [], [f"git restore {found[1]}"]
     if found := re.search(r"object ([0-9a-f]{32}(?:\.dir)?) is corrupted", line):

@@ -110,15 +110,23 @@ def stopped(scene: Scene) -> list[Said]:
 
 
 def full_disk(scene: Scene) -> list[Said]:
-    """A disk that fills up at a random moment, then has room again."""
+    """A disk that fills up at a random moment, then has room again.
+
+    That is when the command has ended, or after a while: DVC waits without a word for as long as
+    there is no room for its database.
+    """
     place = scene.place
     share = scene.draw.uniform(0.0, 1.0)
     room = int(share * max(scene.growth, 1 << 16))
     scene.tell(f"room for {share:.2f} of what it writes")
     _mount("-o", f"remount,size={used(place.folder) + room}", str(place.folder))
-    said = scene.start().end()
+    running = scene.start()
+    try:
+        running.process.wait(WAITS + 3 * scene.usual)
+    except subprocess.TimeoutExpired:
+        scene.tell("waits for room")
     _mount("-o", f"remount,size={DISK}", str(place.folder))
-    return [said]
+    return [running.end()]
 
 
 @contextmanager
@@ -140,6 +148,7 @@ def _mount(*words: str) -> None:
         raise Skip(f"mounting is not allowed here: {result.stderr.strip()}")
 
 
+WAITS = 20.0  # seconds after which a command that has not ended is waiting
 AREAS = (
     *("project/runs", "project/data", "project/reports", "project/.dvc", "project/.dvc/cache"),
     *("project/.dvc/tmp", "project/.dacr", "project/.git", "project", "store", "tmp"),

@@ -14,15 +14,18 @@ from __future__ import annotations
 import encodings
 import json
 import os
+import select
 import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import SupportsIndex
 
 SYSTEM = "/usr/bin/python3"
 CLIENT = """\
@@ -98,6 +101,15 @@ def load() -> None:
         "dvc.repo.experiments.queue.tempdir", "dvc.utils.hydra", "hydra", "dvc_objects.fs.local",
     ):  # fmt: skip
         import_module(name)
+
+
+def sleep_without_a_clock() -> None:
+    """libfaketime refuses Python's sleep after a jump, which waits until a time; no kernel does."""
+
+    def sleep(seconds: float | SupportsIndex, /) -> None:
+        select.select([], [], [], float(seconds))
+
+    time.sleep = sleep
 
 
 def program(words: list[str]) -> Callable[[], object]:
@@ -200,4 +212,6 @@ def live(asked: dict[str, object], streams: list[int], user: int, group: int) ->
 
 if __name__ == "__main__":
     load()
+    if "FAKETIME_TIMESTAMP_FILE" in os.environ:
+        sleep_without_a_clock()
     serve(Path(sys.argv[1]))
