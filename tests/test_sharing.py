@@ -85,11 +85,10 @@ def test_a_colleague_pulls_and_no_stage_runs(colleague):
 
 def test_who_pulls_nothing_can_experiment_twice(colleague):
     """The committed lock names artifacts that are not here; the second run takes from the cache."""
-    other = ("-S", "benchmark=tiny", "-S", "split=one", "-S", "data.per_pair=3")
-    run(colleague, "dvc", "exp", "run", "--temp", *other, "-S", "seed=2")
-    output = run(colleague, "dvc", "exp", "run", "--temp", *other, "-S", "seed=3", "start", "split")
+    for seed in (2, 3):
+        other = ("-S", "benchmark=tiny", "-S", "split=one", "-S", "data.per_pair=3")
+        output = run(colleague, "dvc", "exp", "run", "--temp", *other, "-S", f"seed={seed}")
     assert "Stage 'build' is cached" in output
-    assert "Running stage 'start'" in output
 
 
 def test_the_packed_benchmark_is_enough_to_go_on(team, colleague, tmp_path):
