@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import partial
+from io import BufferedIOBase
 from pathlib import Path
 
 _new_md5 = partial(hashlib.md5, usedforsecurity=False)
@@ -13,7 +14,11 @@ _new_md5 = partial(hashlib.md5, usedforsecurity=False)
 
 def file_md5(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, _new_md5).hexdigest()
+        return stream_md5(file)
+
+
+def stream_md5(file: BufferedIOBase) -> str:
+    return hashlib.file_digest(file, _new_md5).hexdigest()
 
 
 def folder_md5(files: Mapping[str, str]) -> str:

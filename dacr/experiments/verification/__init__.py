@@ -44,7 +44,7 @@ from dacr.experiments.verification.pipeline import (
     unreadable,
 )
 from dacr.experiments.verification.reference import check_reference
-from dacr.experiments.verification.remote import check_remote
+from dacr.experiments.verification.remote import Remote, check_remote
 from dacr.experiments.verification.results import check_results
 
 __all__ = ["Report", "verify"]
@@ -70,6 +70,7 @@ def _verify(page: Maker | None, seed: int, everything: bool, remote: str | None)
         report.add("run", faults, "")
         return report
     artifacts = Artifacts()
+    store = None if remote is None else Remote(artifacts.repo, remote)
     # DVC keeps the stages of an earlier split in the lock.
     records = {name: records[name] for name in artifacts.stages if name in records}
     counted = f"{len(records)} of {len(artifacts.stages)} stages are recorded"
@@ -87,8 +88,8 @@ def _verify(page: Maker | None, seed: int, everything: bool, remote: str | None)
         report.add("parameters", [text], "")
     check_code(report, artifacts, lock, params)
     check_outs(report, artifacts, lock, records)
-    if remote is not None:
-        check_remote(report, artifacts, lock, remote)
+    if store:
+        check_remote(report, artifacts, lock, store)
     if report.ok:
         check_chain(report, artifacts, lock)
     if report.ok:

@@ -7,7 +7,6 @@ that a clone that has pulled nothing can look, too.
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from dacr.errors import UserError
 from dacr.experiments.verification.artifacts import Artifacts, parse_listing
 from dacr.experiments.verification.findings import Report
 from dacr.experiments.verification.pipeline import Lock
+from dacr.runtime.hashes import stream_md5
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -34,7 +34,7 @@ class Item:
     """The md5 of the folder that it is in."""
 
 
-class Store:
+class Remote:
     """A remote as DVC has it configured."""
 
     def __init__(self, repo: Repo, name: str) -> None:
@@ -54,7 +54,7 @@ class Store:
         """What is wrong with an object, and what to do."""
         try:
             with self._open(item.md5) as file:
-                found = hashlib.file_digest(file, "md5").hexdigest()
+                found = stream_md5(file)
         except FileNotFoundError:
             found = None
         if found == item.md5.removesuffix(".dir"):
@@ -85,9 +85,8 @@ class Store:
         return address
 
 
-def check_remote(report: Report, artifacts: Artifacts, lock: Lock, remote: str) -> None:
+def check_remote(report: Report, artifacts: Artifacts, lock: Lock, remote: Remote) -> None:
     """The remote has every object that ``dvc.lock`` names, with its bytes."""
-    store = Store(artifacts.repo, remote)
     outs = [
         Item(path, stage, md5)
         for stage, entry in lock.items()
@@ -95,10 +94,10 @@ def check_remote(report: Report, artifacts: Artifacts, lock: Lock, remote: str) 
         if path not in artifacts.kept_by_git
     ]
     with report.guard("remote"), ThreadPoolExecutor(READERS) as pool:
-        looked = dict(zip(outs, pool.map(store.fault, outs), strict=True))
+        looked = dict(zip(outs, pool.map(remote.fault, outs), strict=True))
         lists = [item for item in outs if item.md5.endswith(".dir") and not looked[item]]
-        files = [file for own in pool.map(store.files, lists) for file in own]
-        looked |= dict(zip(files, pool.map(store.fault, files), strict=True))
+        files = [file for own in pool.map(remote.files, lists) for file in own]
+        looked |= dict(zip(files, pool.map(remote.fault, files), strict=True))
         count = len({item.md5 for item in looked})
-        counted = f"{count} objects in {store.name} have the bytes of their names"
+        counted = f"{count} objects in {remote.name} have the bytes of their names"
         report.add("remote", [fault for fault in looked.values() if fault], counted)
