@@ -334,19 +334,22 @@ def parse_yaml(content: bytes | str) -> Any:
     ``1:30`` are text, and a key that stands twice is an error. PyYAML reads 1.1: 8, text, true, 90,
     and the last of the two.
     """
-    return deepcopy(_parsed(content))
+    try:
+        return deepcopy(_parsed(content))
+    except RecursionError:  # by the parser, or by the copy of what it can read
+        raise ValueError("it is nested too deeply") from None
 
 
 @lru_cache(maxsize=64)
 def _parsed(content: bytes | str) -> Any:
-    """Each text once: ruamel.yaml takes a second for a large dvc.lock."""
+    """Each text once: without its C parser ruamel.yaml takes a second for a large dvc.lock."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
     try:
         return YAML(typ="safe").load(content)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise  # which parse_yaml tells
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ValueError(f"{line}{error.problem or error.context}") from None

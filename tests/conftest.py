@@ -8,6 +8,9 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tiny trainings last seconds: they keep every epoch, so that a kill finds one.
 os.environ.setdefault("DACR_CHECKPOINT_SECONDS", "0")
+# Some builds of readline set them, so that pytest's workers inherit a width that nobody asked for.
+os.environ.pop("COLUMNS", None)
+os.environ.pop("LINES", None)
 
 from collections.abc import Iterator
 from pathlib import Path

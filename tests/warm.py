@@ -18,6 +18,7 @@ from __future__ import annotations
 import array
 import atexit
 import gc
+import io
 import json
 import os
 import runpy
@@ -30,6 +31,7 @@ import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any, TextIO
 
 LOADED = (
     *(
@@ -126,6 +128,7 @@ def serve(address: str, ended: int) -> None:
     for name in LOADED:
         with suppress(ImportError):  # what an environment does not have is not needed there
             __import__(name)
+    remember_own_yaml()
     threading.Thread(target=lambda: (os.read(ended, 1), os._exit(0)), daemon=True).start()
     gc.collect()
     gc.freeze()  # a fork that collected garbage would copy every page of what is loaded
@@ -140,6 +143,32 @@ def serve(address: str, ended: int) -> None:
             listening.close()
             attend(client)
         client.close()
+
+
+def remember_own_yaml() -> None:
+    """A DVC that adds a stage to dvc.lock need not parse again what it has just written there.
+
+    It does so for every stage, with a parser in Python: a third of the time of a tiny pipeline.
+    Whatever else stands in the file is parsed as ever.
+    """
+    try:
+        from dvc.utils.serialize import _yaml
+    except ImportError:
+        return
+    parse, dump = _yaml.parse_yaml_for_update, _yaml._dump
+    written: dict[str, Any] = {}
+
+    def parse_once(text: str, path: str) -> Any:
+        return written.pop(text) if text in written else parse(text, path)
+
+    def dump_and_remember(data: Any, stream: TextIO) -> None:
+        text = io.StringIO()
+        dump(data, text)
+        stream.write(text.getvalue())
+        written.clear()
+        written[text.getvalue()] = data
+
+    _yaml.parse_yaml_for_update, _yaml._dump = parse_once, dump_and_remember
 
 
 def attend(client: socket.socket) -> None:

@@ -289,6 +289,10 @@ def _imports(text: str, package: str) -> tuple[_Import, ...]:
     return tuple(_imports_in(ast.parse(text), package, frozenset()))
 
 
+HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+"""No expression holds an import statement, and most nodes are expressions."""
+
+
 def _imports_in(node: ast.AST, package: str, functions: frozenset[str]) -> Iterator[_Import]:
     match node:
         case ast.Import(names=names):
@@ -303,7 +307,8 @@ def _imports_in(node: ast.AST, package: str, functions: frozenset[str]) -> Itera
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             functions |= {name}
     for child in ast.iter_child_nodes(node):
-        yield from _imports_in(child, package, functions)
+        if isinstance(child, HOLDS_STATEMENTS):
+            yield from _imports_in(child, package, functions)
 
 
 def _text(root: Traversable, file: str) -> str:
