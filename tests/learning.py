@@ -7,9 +7,8 @@ from importlib.metadata import version
 
 import numpy as np
 import torch
-import yaml
 
-from dacr.config import Params
+from dacr.config import Params, parse_yaml
 from dacr.learning.session import Session, open_session
 from dacr.runtime.compose import compose
 from tests.shelf import ROOT, digest, shelved
@@ -51,7 +50,7 @@ def small_params(*overrides: str) -> Params:
     chosen = (*SMALL, *overrides)
     if BOUNDS & {*overrides}:
         chosen = tuple(own for own in chosen if not own.startswith("memory.size="))
-    return Params.model_validate(yaml.safe_load(_composed(chosen)))
+    return Params.model_validate(parse_yaml(_composed(chosen)))
 
 
 def pictures(labels: list[int], domains: list[int], seed: int = 0) -> np.ndarray:

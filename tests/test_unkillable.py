@@ -26,6 +26,7 @@ from tests.warm import warm_shell
 
 KILLS = 20
 EPOCHS = 40
+RUNNING = 2  # in DVC's notes of a queue's experiments
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -148,7 +149,7 @@ def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, 
     assert process.wait() == 130
     assert "interrupted" in log.read_text()
     assert scratch(fresh)
-    output = run(fresh, *command, env=patient)
+    output = run(fresh, "python", *command[1:], env=patient)
     assert " epoch 2/" not in output, "it went on, and did not begin again"
     assert content(fresh / "runs/01/learned") == content(undisturbed / "runs/01/learned")
 
@@ -360,23 +361,32 @@ def queue(project, name):
     assert start(project, "dvc", "queue", "start").wait(timeout=240) == 0
 
 
-def wait_for_status(project, name, status):
+def experiments_over(project):
+    """How many experiments of the queue DVC has noted as ended."""
+    notes = (project / ".dvc/tmp/exps/run").glob("*/*.run")
+    return sum(json.loads(note.read_text() or "{}").get("status", 0) > RUNNING for note in notes)
+
+
+def wait_for_status(project, name, status, over):
+    """Until ``over`` experiments have ended: to ask DVC before takes a processor for nothing."""
+    wait_for(lambda: experiments_over(project) >= over, None)
+
     def reached():
         lines = run(project, "dvc", "queue", "status").splitlines()
         return any(line.split()[1:2] == [name] and line.split()[-1] == status for line in lines)
 
-    wait_for(reached, None, pause=1.0)  # each look is a DVC, which takes a processor
+    wait_for(reached, None, pause=1.0)
 
 
 def test_an_experiment_in_the_queue(reference, project):
     queue(project, "first")
     try:
         os.kill(trainer_of(project), signal.SIGKILL)
-        wait_for_status(project, "first", "Failed")
+        wait_for_status(project, "first", "Failed", over=1)
         assert scratch(project), "the scratch survives the queue's folder"
         worker_ended(project)
         queue(project, "second")
-        wait_for_status(project, "second", "Success")
+        wait_for_status(project, "second", "Success", over=2)
     finally:
         run(project, "dvc", "queue", "stop", "--kill", ok=None)
     assert_equal_outs(reference, project, "second")
