@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dacr.experiments.tables import read_yaml
-from dacr.runtime.code import essence_hash, experiment_identity
+from dacr.runtime import code
+from dacr.runtime.code import essence_hash
 
 CONF, SCHEDULES = Path("conf"), Path("data/schedules")
 
@@ -33,7 +34,7 @@ def identity(
     # A choice may be settings of another method: then that one's code runs.
     runs = next((own["method"] for own in chosen["method"] if "method" in own), method)
     content = {
-        "code": experiment_identity(runs, sources),
+        "code": experiment_identity(runs, tuple(sources)),
         "configuration": [config, chosen],
         "plugins": {
             str(file): essence_hash(file.read_text(encoding="utf-8"))
@@ -46,6 +47,12 @@ def identity(
     }
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache
+def experiment_identity(method: str, sources: tuple[str, ...]) -> str:
+    """Of the code alone, which is the same on every split."""
+    return code.experiment_identity(method, sources)
 
 
 def configuration(group: str, name: str) -> list[dict[str, Any]]:
