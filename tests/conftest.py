@@ -46,6 +46,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path / "scratch", tmp_path / "results")
 
 
+@pytest.fixture
+def no_epoch_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For trainings that nobody ends: to keep an epoch takes longer than to train a tiny one."""
+    monkeypatch.setenv("DACR_CHECKPOINT_SECONDS", "3600")
+
+
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
     with running_server() as server:

@@ -18,6 +18,7 @@ from tests.tiny_pipeline import CLASSES, DOMAINS, TinySource, make_data, run, ti
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
 SPLITS = ("nc", "nd", "ncd")
+pytestmark = pytest.mark.usefixtures("no_epoch_kept")
 
 
 def outs(folder: Path) -> dict[str, bytes]:

@@ -26,6 +26,7 @@ METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
 SPLITS = {"nc": 2, "nd": 2, "ncd": 4}
 STREAMS = {"vil": 4, "uil": 4, "blurry": 2, "repeat": 4}
 LEAK = ("schedule.leaks_into=1", "schedule.leak=0.4")
+pytestmark = pytest.mark.usefixtures("no_epoch_kept")
 LONGER = ("train.epochs=6", "train.batch_size=4", "memory.size=8", "facts.second_stage_epochs=30")
 
 

@@ -43,6 +43,9 @@ GEODESIC = ("geodl", "geodl_dacr")
 SHORT = ("memory.size=20", "train.batch_size=16", "train.epochs=2")
 
 
+pytestmark = pytest.mark.usefixtures("no_epoch_kept")
+
+
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
