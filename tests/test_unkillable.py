@@ -363,8 +363,11 @@ def queue(project, name):
 
 def experiments_over(project):
     """How many experiments of the queue DVC has noted as ended."""
-    notes = (project / ".dvc/tmp/exps/run").glob("*/*.run")
-    return sum(json.loads(note.read_text() or "{}").get("status", 0) > RUNNING for note in notes)
+    over = 0
+    for note in (project / ".dvc/tmp/exps/run").glob("*/*.run"):
+        with suppress(ValueError):  # half written: looked at again
+            over += json.loads(note.read_text())["status"] > RUNNING
+    return over
 
 
 def wait_for_status(project, name, status, over):
