@@ -531,3 +531,44 @@ def test_a_split_that_cannot_be_satisfied_is_refused_before_anything_is_fetched(
     assert said in output
     assert "Traceback" not in output
     assert "Running stage 'fetch@npz'" not in output
+
+
+BLOCKS = """
+if a:
+    import dacr.a
+elif b:
+    import dacr.b
+else:
+    import dacr.c
+try:
+    import dacr.d
+except* (E if e else F):
+    import dacr.e
+else:
+    import dacr.f
+finally:
+    import dacr.g
+for x in y:
+    import dacr.h
+else:
+    import dacr.i
+while x:
+    with z:
+        import dacr.j
+match x:
+    case [1, *_] if x:
+        import dacr.k
+    case _:
+        class C:
+            def f(self):
+                import dacr.l
+            async def g(self):
+                async with z:
+                    async for x in y:
+                        import dacr.m
+"""
+
+
+def test_an_import_is_found_in_every_kind_of_block() -> None:
+    found = {name for own in code._imports(BLOCKS, "dacr") for name in own.modules}
+    assert found == {f"dacr.{letter}" for letter in "abcdefghijklm"}

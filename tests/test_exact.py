@@ -52,16 +52,18 @@ def filling_new_memory(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> Iterato
     module.fill_uninitialized_memory = before
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    ("split", "augmentation"), [*((split, "none") for split in SPLITS), ("ncd", "crop_flip_jitter")]
+)
 @pytest.mark.parametrize("method", METHODS)
-def test_twice_the_same_bytes(tmp_path, monkeypatch, method, split):
+def test_twice_the_same_bytes(tmp_path, monkeypatch, method, split, augmentation):
     """Whatever the shared generators hold, and whatever lies in memory that nothing was written to.
 
     Deterministic mode fills new memory, and ``make_deterministic`` turns that off: the first run
     has it filled all the same, so that a number read from there would differ from the second's.
     """
-    augmented = ["augmentation.name=crop_flip_jitter"] if split == "ncd" else []
-    params = tiny_params(f"method={method}", f"split={split}", *augmented)
+    chosen = (f"method={method}", f"split={split}", f"augmentation.name={augmentation}")
+    params = tiny_params(*chosen)
     results = []
     for number, filled in ((1, True), (2, False)):
         folder = tmp_path / str(number)

@@ -13,7 +13,6 @@ from typing import Any
 
 from dacr.experiments.tables import read_yaml
 from dacr.runtime import code
-from dacr.runtime.code import essence_hash
 
 CONF, SCHEDULES = Path("conf"), Path("data/schedules")
 
@@ -37,7 +36,7 @@ def identity(
         "code": experiment_identity(runs, tuple(sources)),
         "configuration": [config, chosen],
         "plugins": {
-            str(file): essence_hash(file.read_text(encoding="utf-8"))
+            str(file): code.essence_hash(file.read_text(encoding="utf-8"))
             for file in sorted((CONF / "plugins").rglob("*.py"))
         },
         "schedules": {
