@@ -23,7 +23,9 @@ from dacr.experiments.tables import Paper, load_paper
 from dacr.runtime.pretend import pretend_device
 from tests.loopback import Server, running_server
 from tests.quick import LONG
+from tests.shelf import in_memory
 
+in_memory()
 torch.set_num_threads(1)
 pretend_device()  # autograd counts devices when it first runs
 

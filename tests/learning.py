@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
-from importlib.metadata import version
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
+from dvc.utils.hydra import load_hydra_plugins
+from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
 
-from dacr.config import Params, parse_yaml
+from dacr.config import Params
 from dacr.learning.session import Session, open_session
-from dacr.runtime.compose import compose
-from tests.shelf import ROOT, digest, shelved
+from dacr.model.backbones import ARCHITECTURES, Architecture
+from tests.shelf import ROOT
 
+ARCHITECTURES["tiny"] = Architecture(widths=(8, 16), blocks=1, stem_stride=2)
+THIN = "model.backbone=tiny"
+"""A block without a projection, one with it, and no more; other processes do not know it."""
 SMALL = (
     "benchmark=idigits_mini",
+    THIN,
     "train.threads=1",
     "train.portable=false",  # torch is loaded already
     "train.batch_size=8",
@@ -28,17 +39,25 @@ SMALL = (
 )
 
 
-@cache
-def _composed(overrides: tuple[str, ...]) -> str:
-    key = digest(_conf(), *map(version, ("dvc", "hydra-core", "omegaconf")), *overrides)
-    return shelved(f"params-{key}", partial(compose, [*overrides])).read_text()
+def composed(overrides: Sequence[str]) -> dict[Any, Any]:
+    """What ``compose`` writes: the choices of files once, and what is set on top by Hydra, too."""
+    chosen = tuple(own for own in overrides if (ROOT / "conf" / own.split("=")[0]).is_dir())
+    config = deepcopy(_chosen(chosen))
+    set_on_top = OverridesParser.create().parse_overrides(
+        [own for own in overrides if own not in chosen]
+    )
+    ConfigLoaderImpl._apply_overrides_to_config(set_on_top, config)
+    content = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(content, dict)
+    return content
 
 
 @cache
-def _conf() -> list[str]:
-    """What parameters are composed from."""
-    files = sorted(path for path in (ROOT / "conf").rglob("*") if path.suffix in (".yaml", ".py"))
-    return [path.relative_to(ROOT).as_posix() for path in files]
+def _chosen(groups: tuple[str, ...]) -> DictConfig:
+    conf = ROOT / "conf"
+    load_hydra_plugins(str(conf / "plugins"))
+    with initialize_config_dir(str(conf), version_base=None):
+        return compose("config", overrides=[*groups])
 
 
 BOUNDS = {"method=finetune", "method=joint"}
@@ -50,7 +69,7 @@ def small_params(*overrides: str) -> Params:
     chosen = (*SMALL, *overrides)
     if BOUNDS & {*overrides}:
         chosen = tuple(own for own in chosen if not own.startswith("memory.size="))
-    return Params.model_validate(parse_yaml(_composed(chosen)))
+    return Params.model_validate(composed(chosen))
 
 
 def pictures(labels: list[int], domains: list[int], seed: int = 0) -> np.ndarray:

@@ -12,6 +12,7 @@ from dacr.config import load_params
 from dacr.data.splits import check_schedule
 from dacr.errors import UserError
 from dacr.runtime.compose import compose
+from tests import learning
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
 BENCHMARKS = sorted(file.stem for file in Path("conf/benchmark").glob("*.yaml"))
@@ -35,6 +36,20 @@ def composed(tmp_path):
         return path
 
     return make
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["benchmark=idigits_mini"],
+        ["split=vil", "benchmark=icifar20", "facts.vil_groups=2", "train.lr=1e-30"],
+        ["split=ncd", "method=der_dacr", "data.class_names=[no,on]", "reading=printed"],
+        ["method=replay", "split=nd", "~options.prior", "+options.own={a: 1, b: null}", "seed=7"],
+    ],
+)
+def test_the_parameters_of_tests_are_those_that_hydra_composes(overrides, tmp_path):
+    compose(overrides, tmp_path / "params.yaml")
+    assert learning.composed(overrides) == config.parse_yaml((tmp_path / "params.yaml").read_text())
 
 
 def message(path):

@@ -13,7 +13,7 @@ from PIL import Image
 
 from dacr.data.building import build_benchmark
 from dacr.data.sources.base import Sample
-from tests.learning import pictures
+from tests.learning import THIN, pictures
 from tests.tiny_pipeline import CLASSES, DOMAINS, TinySource, make_data, run, tiny_params
 
 METHODS = sorted(file.stem for file in Path("conf/method").glob("*.yaml"))
@@ -63,7 +63,7 @@ def test_twice_the_same_bytes(tmp_path, monkeypatch, method, split, augmentation
     has it filled all the same, so that a number read from there would differ from the second's.
     """
     chosen = (f"method={method}", f"split={split}", f"augmentation.name={augmentation}")
-    params = tiny_params(*chosen)
+    params = tiny_params(THIN, *chosen)
     results = []
     for number, filled in ((1, True), (2, False)):
         folder = tmp_path / str(number)

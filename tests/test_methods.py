@@ -18,7 +18,7 @@ from dacr.methods.parts.departures import BlockMixtureHead
 from dacr.model.heads import CosineHead, MixtureHead
 from dacr.sessions.places import run_folder
 from dacr.sessions.state import load_model
-from tests.learning import CPU, small_params, small_session
+from tests.learning import CPU, THIN, small_params, small_session
 from tests.teaching import whole_batch
 from tests.tiny_pipeline import run, tiny_params
 
@@ -34,14 +34,14 @@ LONGER = ("train.epochs=6", "train.batch_size=4", "memory.size=8", "facts.second
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_learns_every_split(tmp_path, method, split):
     """The accuracy matrix has the right shape, and what was just learned beats chance."""
-    check_learned(tmp_path, tiny_params(f"method={method}", f"split={split}", *LONGER))
+    check_learned(tmp_path, tiny_params(THIN, f"method={method}", f"split={split}", *LONGER))
 
 
 @pytest.mark.parametrize("split", STREAMS)
 @pytest.mark.parametrize("method", ["replay", "icarl", "geodl", "der_dacr", "joint"])
 def test_a_method_learns_pairs_that_come_back_or_in_parts(tmp_path, method, split):
     leak = LEAK if split == "blurry" else ()
-    check_learned(tmp_path, tiny_params(f"method={method}", f"split={split}", *LONGER, *leak))
+    check_learned(tmp_path, tiny_params(THIN, f"method={method}", f"split={split}", *LONGER, *leak))
     with chdir(tmp_path):
         evaluate(Path("reports"))
     metrics = json.loads((tmp_path / "reports/metrics.json").read_text())
@@ -260,14 +260,14 @@ def test_a_mixture_of_blocks_scores_the_mean_direction_of_the_blocks():
 
 def test_an_extractor_that_answers_loudly_has_no_more_say():
     """Block by block: no length of a block counts, only its direction; as a whole, it does."""
-    features = torch.randn(5, 3 * 64, generator=torch.Generator().manual_seed(0))
+    features = torch.randn(5, 3 * 16, generator=torch.Generator().manual_seed(0))
     louder = features.clone()
-    louder[:, -64:] *= 9
-    alone = features[:, :64]
+    louder[:, -16:] *= 9
+    alone = features[:, :16]
     for normalisation, same in (("blocks", True), ("whole", False)):
         params = small_params("method=der_dacr", f"mixture.normalisation={normalisation}")
         model = make_method(params, CPU)
-        assert model.features.newest.dim == 64
+        assert model.features.newest.dim == 16
         unit, loud = (
             torch.nn.functional.normalize(model.head.directed(f), dim=1) for f in (features, louder)
         )
@@ -276,7 +276,7 @@ def test_an_extractor_that_answers_loudly_has_no_more_say():
         assert torch.allclose(direction, torch.nn.functional.normalize(alone, dim=1), atol=1e-6)
         if same:
             for row, image in enumerate(features):
-                blocks = [image[i : i + 64] / image[i : i + 64].norm() for i in (0, 64, 128)]
+                blocks = [image[i : i + 16] / image[i : i + 16].norm() for i in (0, 16, 32)]
                 assert torch.allclose(unit[row], torch.cat(blocks) / 3**0.5, atol=1e-6)
 
 

@@ -40,7 +40,7 @@ AUGMENTATIONS = {
     "views": (CROPS, "augmentation.views=2"),
 }
 GEODESIC = ("geodl", "geodl_dacr")
-SHORT = ("memory.size=20", "train.batch_size=16", "train.epochs=2")
+SHORT = ("memory.size=20", "train.batch_size=32", "train.epochs=2")
 
 
 pytestmark = pytest.mark.usefixtures("no_epoch_kept")
@@ -145,8 +145,8 @@ def waits_of_training(name: str, batch_size: int, *overrides: str) -> tuple[Wait
 def test_no_step_waits_and_an_epoch_waits_once(name: str, augmentation: str) -> None:
     """Twice as many steps wait as often; what is left is the reading of losses, once per epoch."""
     options = AUGMENTATIONS[augmentation]
-    few, epochs = waits_of_training(name, 32, *options)
-    many, _ = waits_of_training(name, 16, *options)
+    few, epochs = waits_of_training(name, 64, *options)
+    many, _ = waits_of_training(name, 32, *options)
     assert few.total() == many.total()
     by_file = Counter[str]()
     for (_, place), count in many.items():
@@ -159,7 +159,7 @@ def test_no_step_waits_and_an_epoch_waits_once(name: str, augmentation: str) -> 
 
 def planted(mistake: Callable[[Method, Batch], Tensor]) -> Waits:
     """Train replay with a loss that makes a mistake in every step: three steps per epoch."""
-    params = small_params(*short("method=replay", "train.epochs=1"))
+    params = small_params(*short("method=replay", "train.epochs=1", "train.batch_size=16"))
     session = sessions()[0]
     with PretendGpu():
         method = make_method(params, pretend_device())

@@ -152,12 +152,14 @@ def test_a_choice_of_settings_runs_the_code_of_its_method(
     assert code("der") == between
 
 
-def test_the_file_of_a_chosen_group_is_part_of_the_identity(own_conf: Path) -> None:
+def test_the_file_of_a_chosen_group_is_part_of_the_identity(
+    own_conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dacr.experiments.plan.identity", identity.__wrapped__)  # nothing kept
     groups = own_conf / "conf/reading"
     (groups / "mine.yaml").write_text("# @package _global_\nreading: mine\n")
 
     def codes() -> tuple[str, str]:
-        identity.cache_clear()
         default = Experiment("idigits", "nd", "der_dacr", 1, ())
         mine = Experiment("idigits", "nd", "der_dacr", 1, (("reading", "mine"),))
         return default.code, mine.code
@@ -171,7 +173,6 @@ def test_the_file_of_a_chosen_group_is_part_of_the_identity(own_conf: Path) -> N
     chosen.write_text(chosen.read_text() + "\nmore: 1\n")
     assert codes()[0] != before[0]
     assert codes()[1] == after[1]
-    identity.cache_clear()
 
 
 # -- several sizes ----------------------------------------------------------------------------

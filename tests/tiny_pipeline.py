@@ -27,6 +27,7 @@ REPOSITORY = Path(__file__).parents[1]
 CLASSES, DOMAINS = ["a", "b", "c", "d"], ["x", "y"]
 EACH: dict[Part, int] = {"train": 5, "test": 2}
 TINY = (
+    "model.backbone=resnet8",
     f"data.classes={len(CLASSES)}",
     f"data.class_names=[{','.join(CLASSES)}]",
     f"data.domains=[{','.join(DOMAINS)}]",

@@ -6,6 +6,7 @@ The reference run is made by the stages' own functions inside the test's process
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -210,6 +211,8 @@ def make_project(folder: Path, *overrides: str) -> None:
         make_run(begun, *overrides)
         run(begun, "dvc", "commit", "-f", "-q")
         commit(begun, "reference")
+        compileall.compile_dir(begun / "dacr", quiet=1)  # a user's Python has done so
+        compileall.compile_dir(begun / "stages", quiet=1)
 
     own = [f"tests/{name}.py" for name in ("tiny_project", "learning")]
     made = shelved(f"project-{digest([*code_files(), *own], *overrides)}", make)

@@ -34,18 +34,21 @@ from pathlib import Path
 from typing import Any, TextIO
 
 LOADED = (
-    *(
-        "numpy",
-        "scipy.optimize",
-        "pandas",
-        "pyarrow.parquet",
-        "PIL.Image",
-        "matplotlib.font_manager",
-    ),
-    *("sklearn.datasets", "sklearn.manifold", "jinja2", "pydantic", "omegaconf", "hydra", "yaml"),
-    *("rich.console", "ruamel.yaml", "filelock", "safetensors.torch", "torch", "torch._dynamo"),
-    *("torch.utils.flop_counter", "dvc.cli", "dvc.repo", "dvc.repo.experiments", "dvc.render"),
-    *("dvc.commands.repro", "dvc.commands.experiments", "dvc.utils.hydra", "dvc_data.index"),
+    *("numpy", "scipy.optimize", "PIL.ImageDraw", "PIL.ImageFont", "matplotlib.font_manager"),
+    *("pandas", "pandas.core.reshape.reshape", "pandas.io.formats.csvs", "pyarrow.parquet"),
+    *("pyarrow.dataset", "pyarrow.pandas_compat", "sklearn.datasets", "sklearn.manifold", "jinja2"),
+    *("pydantic.main", "pydantic.types", "pydantic.plugin._loader", "omegaconf", "yaml", "hydra"),
+    *("rich.console", "rich._emoji_codes", "ruamel.yaml", "filelock", "safetensors.torch", "torch"),
+    *("torch._dynamo", "torch.utils.flop_counter", "networkx", "requests", "html.parser"),
+    *("celery.app.base", "celery.app.task", "celery.backends.filesystem", "kombu.connection"),
+    *("kombu.transport.filesystem", "kombu.transport.virtual", "pygit2", "dulwich.porcelain"),
+    *("scmrepo.git.backend.dulwich", "scmrepo.git.backend.pygit2.filter", "dvc_task.app"),
+    *("dvc.cli", "dvc.repo", "dvc.repo.experiments", "dvc.repo.experiments.queue.celery"),
+    *("dvc.repo.artifacts", "dvc.repo.datasets", "dvc.repo.plots", "dvc.repo.stage", "dvc.render"),
+    *("dvc.commands.repro", "dvc.commands.experiments", "dvc.utils.hydra", "dvc_render.vega"),
+    *("dvc_render.html", "dvc_render.plotly", "dvc_render.image", "dvc_studio_client.env"),
+    *("dvc_data.index.checkout", "dvc_data.index.fetch", "dvc_data.hashfile.db.local"),
+    *("voluptuous.humanize", "fsspec.implementations.memory", "importlib.resources.readers"),
 )
 """What the stages and DVC import, of others."""
 

@@ -7,17 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from dacr.experiments.tables import read_yaml
 from dacr.runtime import code
 
 CONF, SCHEDULES = Path("conf"), Path("data/schedules")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-@cache
+def once_per_folder(function: Callable[P, R]) -> Callable[P, R]:
+    """Remember its answers, which depend on ``conf/``: that of the folder one is in."""
+
+    @cache
+    def remembered(folder: Path, arguments: Any, named: Any) -> R:
+        return function(*arguments, **dict(named))
+
+    @wraps(function)
+    def answer(*arguments: P.args, **named: P.kwargs) -> R:
+        return remembered(Path.cwd(), arguments, tuple(named.items()))
+
+    return answer
+
+
+@once_per_folder
 def identity(
     benchmark: str, split: str, method: str, others: tuple[tuple[str, str], ...] = ()
 ) -> str:

@@ -7,7 +7,6 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dacr.config import Params, load_params
 from dacr.errors import UserError
 from dacr.experiments.devices import Device
-from dacr.experiments.identity import identity, is_group
+from dacr.experiments.identity import identity, is_group, once_per_folder
 from dacr.experiments.images import TodaysImages, built_here, unlimited
 from dacr.experiments.reading import differing, lookup
 from dacr.experiments.records import Record, Store
@@ -81,7 +80,7 @@ def hydra_text(value: Value) -> str:
             return str(value)
 
 
-@cache
+@once_per_folder
 def composed(benchmark: str, split: str, method: str, *overrides: str) -> dict[str, Any]:
     """The parameters of an experiment."""
     from dacr.runtime.compose import compose
@@ -283,7 +282,7 @@ def estimate(experiment: Experiment, records: Iterable[Record]) -> float | None:
     return sum(r.seconds for r in same) / len(same) if same else None
 
 
-@cache
+@once_per_folder
 def parameters_of(experiment: Experiment) -> Params:
     """All parameters of an experiment, its overrides included."""
     from dacr.runtime.compose import compose

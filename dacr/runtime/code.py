@@ -212,12 +212,28 @@ def _docstrings(text: str) -> list[ast.expr]:
     """All strings that are statements of their own, the last one first."""
     found = [
         node.value
-        for node in ast.walk(ast.parse(text))
+        for node in _statements(ast.parse(text))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
     ]
     return sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True)
+
+
+HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+"""No expression holds a statement, and most nodes are expressions."""
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:
+    """What a node holds directly that is a statement or holds some."""
+    return (child for child in ast.iter_child_nodes(node) if isinstance(child, HOLDS_STATEMENTS))
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All that stand in a node, however deep."""
+    for child in _within(node):
+        yield child
+        yield from _statements(child)
 
 
 # -- following imports ------------------------------------------------------------------------
@@ -289,10 +305,6 @@ def _imports(text: str, package: str) -> tuple[_Import, ...]:
     return tuple(_imports_in(ast.parse(text), package, frozenset()))
 
 
-HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
-"""No expression holds an import statement, and most nodes are expressions."""
-
-
 def _imports_in(node: ast.AST, package: str, functions: frozenset[str]) -> Iterator[_Import]:
     match node:
         case ast.Import(names=names):
@@ -306,9 +318,8 @@ def _imports_in(node: ast.AST, package: str, functions: frozenset[str]) -> Itera
             node = ast.Module(otherwise, [])
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             functions |= {name}
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, HOLDS_STATEMENTS):
-            yield from _imports_in(child, package, functions)
+    for child in _within(node):
+        yield from _imports_in(child, package, functions)
 
 
 def _text(root: Traversable, file: str) -> str:
