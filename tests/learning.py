@@ -20,8 +20,9 @@ from dacr.learning.session import Session, open_session
 from dacr.model.backbones import ARCHITECTURES, Architecture
 from tests.shelf import ROOT
 
-ARCHITECTURES["tiny"] = Architecture(widths=(8, 16), blocks=1, stem_stride=2)
-THIN = "model.backbone=tiny"
+TINY = "tiny"
+ARCHITECTURES[TINY] = Architecture(widths=(8, 16), blocks=1, stem_stride=2)
+THIN = f"model.backbone={TINY}"
 """A block without a projection, one with it, and no more; other processes do not know it."""
 SMALL = (
     "benchmark=idigits_mini",

@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from dacr.errors import UserError
 from dacr.model.backbones import ARCHITECTURES, Backbone, build_backbone
+from tests.learning import TINY
 
 SIZES = {"resnet32": 32, "resnet18_32": 32, "resnet18_112": 112, "resnet8": 32, "resnet8_wide": 32}
-NAMES = sorted(ARCHITECTURES)
+NAMES = sorted(ARCHITECTURES.keys() - {TINY})
 RESNET18S = ["resnet18_32", "resnet18_112"]
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ from dacr.experiments.sweep import adopt
 from dacr.experiments.tables import Needs
 from dacr.experiments.worker import OUTCOME, SET_ASIDE, Order, Outcome, free_clone
 from tests.paper_project import WIDE, run, tiny_project
-from tests.tiny_project import environment
+from tests.tiny_project import environment, warm_environment
 from tests.warm import warm_shell
 
 EPOCHS = 3
@@ -443,7 +444,10 @@ def on_a_node(
 
 
 def test_models_travel_over_the_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHELL", warm_shell())
+    for name, value in warm_environment().items():
+        monkeypatch.setenv(name, value)
+    warm = ("python", *node.WORKER[1:])
+    monkeypatch.setattr(node, "start_worker", partial(start_worker, command=warm))
     (tmp_path / "project").mkdir()
     project = tiny_project(tmp_path / "project")
     run(project, "dvc", "remote", "add", "--default", "team", str(tmp_path / "remote"))

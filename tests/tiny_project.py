@@ -25,7 +25,7 @@ from dacr.sessions.learn import learn
 from stages import budget, build, code, evaluate, fetch, measure, report, schedule, split, start
 from tests.learning import pictures
 from tests.shelf import ROOT, digest, shelved
-from tests.warm import warm_path, warm_shell
+from tests.warm import WARM, warm_path, warm_shell
 
 BENCHMARK = """\
 # @package _global_
@@ -95,8 +95,10 @@ def environment(**more: str) -> dict[str, str]:
 
 def warm_environment(**more: str) -> dict[str, str]:
     """The same, and what it starts need not load torch and DVC; not for what is to be killed."""
-    own = environment(**more)
-    return own | {"PATH": f"{warm_path()}:{own['PATH']}", "SHELL": warm_shell()}
+    own = environment()
+    path = warm_path()
+    warm = {"PATH": f"{path}:{own['PATH']}", "SHELL": warm_shell(), WARM: f"{path}/python"}
+    return own | warm | more
 
 
 def run(

@@ -83,6 +83,9 @@ esac
 exec /bin/sh "$@"
 """
 
+WARM = "DACR_TESTS_PYTHON"
+"""Whose environment has it starts warm Pythons itself where it asks for its own."""
+
 
 @cache
 def warm_path() -> str:
@@ -101,9 +104,7 @@ def warm_path() -> str:
     os.set_inheritable(alive, False)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
-    started = 'sys.argv[1:2] == ["-m"] and sys.argv[2] in ("dacr", "dvc") or ' + (
-        'sys.argv[1:2] == ["-m"] and sys.argv[2].startswith("stages.")'
-    )
+    started = 'sys.argv[1:2] == ["-m"] and sys.argv[2].split(".")[0] in ("dacr", "dvc", "stages")'
     for command, asked in (("python", started), ("dvc", "True")):
         text = CLIENT.format(
             python=sys.executable, asked=asked, address=str(address), command=command
@@ -217,6 +218,8 @@ def become(
     os.environ.update(environment)
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if own := environment.get(WARM):
+        sys.executable = own
     status = 1
     try:
         if command == "dvc":

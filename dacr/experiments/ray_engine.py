@@ -8,6 +8,7 @@ and by ``dvc exp push`` to a git remote where ``ray.push`` names one.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import tempfile
 import uuid
@@ -90,6 +91,9 @@ def connect(address: str) -> Any:
         raise UserError("Ray is not installed; `pip install -c constraints.txt '.[ray]'`") from None
     if address != "auto" and "://" not in address and not answers(address):
         raise no_cluster(address, "nobody answers")
+    # Every outcome is asked for, but for those of tasks that we end ourselves on ^C: behind our last
+    # line Ray would print how they ended.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
