@@ -91,8 +91,8 @@ def connect(address: str) -> Any:
         raise UserError("Ray is not installed; `pip install -c constraints.txt '.[ray]'`") from None
     if address != "auto" and "://" not in address and not answers(address):
         raise no_cluster(address, "nobody answers")
-    # Every outcome is asked for, but for those of tasks that we end ourselves on ^C: behind our last
-    # line Ray would print how they ended.
+    # Every outcome is asked for, but for those of tasks that ^C ends: how these ended Ray would
+    # print behind our last line.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if not ray.is_initialized():
         try:
