@@ -3,7 +3,9 @@
 And what tests of several files start from.
 """
 
+import gc
 import os
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tiny trainings last seconds: they keep every epoch, so that a kill finds one.
@@ -23,9 +25,11 @@ from dacr.experiments.tables import Paper, load_paper
 from dacr.runtime.pretend import pretend_device
 from tests.loopback import Server, running_server
 from tests.quick import LONG
-from tests.shelf import in_memory
+from tests.shelf import in_memory, leave_memory
 
 in_memory()
+# DVC would keep a folder for every repository of a test in /var/tmp.
+os.environ.setdefault("DVC_SITE_CACHE_DIR", f"{tempfile.gettempdir()}/dvc")
 torch.set_num_threads(1)
 pretend_device()  # autograd counts devices when it first runs
 
@@ -34,6 +38,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first: one that came last would be waited for alone."""
     order = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: looking for garbage in it was a twentieth of the tests' time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    leave_memory(exitstatus)
 
 
 @pytest.fixture(scope="module")

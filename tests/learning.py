@@ -70,6 +70,11 @@ def small_params(*overrides: str) -> Params:
     chosen = (*SMALL, *overrides)
     if BOUNDS & {*overrides}:
         chosen = tuple(own for own in chosen if not own.startswith("memory.size="))
+    return _validated(chosen)
+
+
+@cache
+def _validated(chosen: tuple[str, ...]) -> Params:
     return Params.model_validate(composed(chosen))
 
 

@@ -12,13 +12,14 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import psutil
 from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 A_DAY = 86_400.0
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
-"""Bytes that must be free there: ten times what the tests need."""
+"""Bytes that must be free there: several times what the tests have at a time."""
 DISK = "DACR_TESTS_DISK"
 
 
@@ -32,11 +33,23 @@ def in_memory() -> None:
     os.environ[DISK] = tempfile.gettempdir()
     if "TMPDIR" in os.environ or not MEMORY.is_mount() or not os.access(MEMORY, os.W_OK):
         return
+    for old in MEMORY.glob("dacr-[0-9]*"):
+        if not psutil.pid_exists(int(old.name.removeprefix("dacr-"))):
+            shutil.rmtree(old, ignore_errors=True)  # of tests that failed or were killed
     if shutil.disk_usage(MEMORY).free > ROOM:
-        place = MEMORY / f"dacr-{os.getuid()}"
-        place.mkdir(mode=0o700, exist_ok=True)
-        os.environ["TMPDIR"] = str(place)
+        _own_memory().mkdir(mode=0o700)
+        os.environ["TMPDIR"] = str(_own_memory())
         tempfile.tempdir = None
+
+
+def _own_memory() -> Path:
+    return MEMORY / f"dacr-{os.getpid()}"
+
+
+def leave_memory(status: int) -> None:
+    """Give the memory back; what failing tests leave to look at stays until the next run."""
+    if status == 0:
+        shutil.rmtree(_own_memory(), ignore_errors=True)
 
 
 def shelved(key: str, make: Callable[[Path], None]) -> Path:

@@ -87,7 +87,11 @@ schedule:
 
 def environment(**more: str) -> dict[str, str]:
     """What a user's shell has: our Python first, no DVC around it, no luck with hashes."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("DVC_") or name == "DVC_SITE_CACHE_DIR"
+    }
     own.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's Python leaves __pycache__ everywhere
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return own | {"PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONHASHSEED": "random"} | more

@@ -19,15 +19,16 @@ import array
 import atexit
 import gc
 import io
-import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,7 @@ LOADED = (
     *("dvc_render.html", "dvc_render.plotly", "dvc_render.image", "dvc_studio_client.env"),
     *("dvc_data.index.checkout", "dvc_data.index.fetch", "dvc_data.hashfile.db.local"),
     *("voluptuous.humanize", "fsspec.implementations.memory", "importlib.resources.readers"),
+    *("dvc_s3", "s3fs", "aiobotocore.session", "botocore.parsers", "tabulate"),
 )
 """What the stages and DVC import, of others."""
 
@@ -56,21 +58,31 @@ CLIENT = """#!{python} -ISE
 import os, sys
 if not ({asked}):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-import array, json, signal, socket
-server = socket.socket(socket.AF_UNIX)
+import array, _signal, _socket  # what socket and signal load is half of a start
+server = _socket.socket(_socket.AF_UNIX)
 server.connect({address!r})
-request = json.dumps([{command!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+settings = [os.fsencode(name) + b"=" + os.fsencode(own) for name, own in os.environ.items()]
+words = [os.fsencode(word) for word in ({command!r}, os.getcwd(), *sys.argv[1:])]
+request = b"\\0".join([b"%d" % len(words), *words, *settings])
 streams = array.array("i", [0, 1, 2])
-rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)]
+rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)]
 server.sendmsg([len(request).to_bytes(4, "big")], rights)
-server.sendall(request)
-answers = server.makefile("r")
-fork = int(answers.readline())
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, lambda number, _: os.kill(fork, number))
-status = int(answers.readline() or "1")
+while request:
+    request = request[server.send(request):]
+def answer():
+    line = b""
+    while not line.endswith(b"\\n"):
+        more = server.recv(16)
+        if not more:
+            os._exit(1)
+        line += more
+    return int(line)
+fork = answer()
+for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+    _signal.signal(number, lambda number, _: os.kill(fork, number))
+status = answer()
 if status < 0:
-    signal.signal(-status, signal.SIG_DFL)
+    _signal.signal(-status, _signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 os._exit(status)
 """
@@ -133,20 +145,29 @@ def serve(address: str, ended: int) -> None:
         with suppress(ImportError):  # what an environment does not have is not needed there
             __import__(name)
     remember_own_yaml()
-    threading.Thread(target=lambda: (os.read(ended, 1), os._exit(0)), daemon=True).start()
+    leave_nothing_to_do_at_exit()
     gc.collect()
     gc.freeze()  # a fork that collected garbage would copy every page of what is loaded
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
+    forks: dict[int, socket.socket] = {}
+    children, woken = os.pipe()
+    for end in (children, woken):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     print("ready", flush=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
     while True:
-        client, _ = listening.accept()
-        if os.fork() == 0:
-            listening.close()
-            attend(client)
-        client.close()
+        ready, _, _ = select.select([listening.fileno(), children, ended], [], [])
+        if ended in ready:
+            os._exit(0)
+        if children in ready:
+            os.read(children, 4096)
+            tell_ends(forks)
+        if listening.fileno() in ready:
+            client, _ = listening.accept()
+            attend(client, forks, [listening.fileno(), children, woken, ended])
 
 
 def remember_own_yaml() -> None:
@@ -175,9 +196,16 @@ def remember_own_yaml() -> None:
     _yaml.parse_yaml_for_update, _yaml._dump = parse_once, dump_and_remember
 
 
-def attend(client: socket.socket) -> None:
-    """Run what one client asks for, in a fork of this fork, and tell how it ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def leave_nothing_to_do_at_exit() -> None:
+    """A fork ends with what it has registered itself, and not with what torch does at its end."""
+    atexit._clear()
+    for own in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        own.atexit = False
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+
+
+def attend(client: socket.socket, forks: dict[int, socket.socket], own: list[int]) -> None:
+    """Start what one client asks for, in a fork that keeps nothing of the server open."""
     streams = array.array("i")
     size, rights, _, _ = client.recvmsg(4, socket.CMSG_SPACE(3 * streams.itemsize))
     streams.frombytes(rights[0][2])
@@ -185,18 +213,31 @@ def attend(client: socket.socket) -> None:
     text = b""
     while len(text) < wanted:
         text += client.recv(wanted - len(text))
-    command, arguments, folder, environment = json.loads(text)
+    count, *parts = map(os.fsdecode, text.split(b"\0"))
+    (command, folder, *arguments), settings = parts[: int(count)], parts[int(count) :]
+    environment = dict(setting.split("=", 1) for setting in settings)
     fork = os.fork()
     if fork == 0:
-        client.close()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (client.fileno(), *(other.fileno() for other in forks.values()), *own):
+            os.close(number)
         become(command, arguments, folder, environment, list(streams))
     for stream in streams:
         os.close(stream)
     client.sendall(f"{fork}\n".encode())
-    _, status = os.waitpid(fork, 0)
-    with suppress(OSError):
-        client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    os._exit(0)
+    forks[fork] = client
+
+
+def tell_ends(forks: dict[int, socket.socket]) -> None:
+    """Tell whoever waits for a fork that has ended how it did."""
+    with suppress(ChildProcessError):  # none is left
+        while True:
+            fork, status = os.waitpid(-1, os.WNOHANG)
+            if fork == 0:
+                return
+            with suppress(OSError), forks.pop(fork) as client:
+                client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
 def become(
