@@ -40,6 +40,8 @@ def in_memory() -> None:
         _own_memory().mkdir(mode=0o700)
         os.environ["TMPDIR"] = str(_own_memory())
         tempfile.tempdir = None
+        # What torch.compile has made is as good the next time: it stays where torch keeps it.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{os.environ[DISK]}/torchinductor_tests")
 
 
 def _own_memory() -> Path:

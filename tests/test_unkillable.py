@@ -127,17 +127,17 @@ def heard():
 def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, how):
     """An hour between checkpoints: none was written before the signal."""
     command = [sys.executable, "-m", "stages.learn", "01"]
-    patient = environment(
-        DACR_CHECKPOINT_SECONDS="3600",
-        DVC_ROOT=str(fresh),
-        PYTHONPATH=str(REPOSITORY),
-    )
+    patient = {
+        "DACR_CHECKPOINT_SECONDS": "3600",
+        "DVC_ROOT": str(fresh),
+        "PYTHONPATH": str(REPOSITORY),
+    }
     log = fresh / "lives.log"
     with log.open("w") as out:
         process = subprocess.Popen(
             command,
             cwd=fresh,
-            env=patient,
+            env=environment(**patient),
             stdout=out,
             stderr=subprocess.STDOUT,
         )
