@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 import weakref
 from contextlib import suppress
 from functools import cache
@@ -82,7 +83,8 @@ for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
     _signal.signal(number, lambda number, _: os.kill(fork, number))
 status = answer()
 if status < 0:
-    _signal.signal(-status, _signal.SIG_DFL)
+    if status != -_signal.SIGKILL:
+        _signal.signal(-status, _signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 os._exit(status)
 """
@@ -274,7 +276,8 @@ def become(
             places = [place for place in environment.get("PYTHONPATH", "").split(":") if place]
             sys.path[:0] = [folder, *places]
             sys.argv = arguments[1:]
-            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+            sys.modules["__main__"] = types.ModuleType("__main__")
+            runpy._run_module_as_main(arguments[1])  # type: ignore[attr-defined]
             status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
