@@ -73,10 +73,10 @@ while request:
 def answer():
     line = b""
     while not line.endswith(b"\\n"):
-        more = server.recv(16)
-        if not more:
+        letter = server.recv(1)  # and none of the next answer, which may be there already
+        if not letter:
             os._exit(1)
-        line += more
+        line += letter
     return int(line)
 fork = answer()
 for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
