@@ -33,9 +33,10 @@ def in_memory() -> None:
     os.environ[DISK] = tempfile.gettempdir()
     if "TMPDIR" in os.environ or not MEMORY.is_mount() or not os.access(MEMORY, os.W_OK):
         return
-    for old in MEMORY.glob("dacr-[0-9]*"):
-        if not psutil.pid_exists(int(old.name.removeprefix("dacr-"))):
-            shutil.rmtree(old, ignore_errors=True)  # of tests that failed or were killed
+    for old in MEMORY.glob("dacr-*"):  # of tests that failed or were killed
+        number = old.name.removeprefix("dacr-")
+        if number.isdigit() and (old == _own_memory() or not psutil.pid_exists(int(number))):
+            shutil.rmtree(old, ignore_errors=True)
     if shutil.disk_usage(MEMORY).free > ROOM:
         _own_memory().mkdir(mode=0o700)
         os.environ["TMPDIR"] = str(_own_memory())
