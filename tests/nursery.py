@@ -1,8 +1,9 @@
 """A process that has torch loaded and forks stages on demand: a life costs no import of torch.
 
-Run as ``python -m tests.nursery``. For each line ``<folder> <session>`` on stdin it forks a child
-that runs ``stages.learn`` there as DVC would, prints the child's pid, waits, and prints how it
-ended (``waitstatus_to_exitcode``: negative is a signal).
+Run as ``python -m tests.nursery``. For each line ``<folder> <session> <seconds>`` on stdin it forks
+a child that runs ``stages.learn`` there as DVC would, with so many seconds between checkpoints,
+prints the child's pid, waits, and prints how it ended (``waitstatus_to_exitcode``: negative is a
+signal).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from dacr.runtime.stage import run_stage
 from stages import learn
 
 
-def live(folder: str, session: str) -> None:
+def live(folder: str, session: str, seconds: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
-    os.environ["DVC_ROOT"] = folder
+    os.environ |= {"DVC_ROOT": folder, "DACR_CHECKPOINT_SECONDS": seconds}
     sys.argv = ["learn", session]
     # What the stage says is not part of what this process says.
     os.dup2(os.open("lives.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
@@ -40,11 +41,11 @@ def main() -> None:
     assert torch._inductor.config
     torch.set_num_threads(1)  # no pool of threads, which a fork would lose
     for line in sys.stdin:
-        folder, session = line.split()
+        life = line.split()
         pid = os.fork()
         if pid == 0:
             try:
-                live(folder, session)
+                live(*life)
             except SystemExit as end:
                 os._exit(int(end.code or 0))
             except KeyboardInterrupt:  # before the stage had begun

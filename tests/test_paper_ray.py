@@ -32,8 +32,8 @@ from dacr.experiments.records import Record
 from dacr.experiments.sweep import adopt
 from dacr.experiments.tables import Needs
 from dacr.experiments.worker import OUTCOME, SET_ASIDE, Order, Outcome, free_clone
-from tests.paper_project import WIDE, run, tiny_project
-from tests.tiny_project import environment, warm_environment
+from tests.paper_project import ROOT, WIDE, run, tiny_project
+from tests.tiny_project import answer, environment, warm_environment
 from tests.warm import warm_shell
 
 EPOCHS = 3
@@ -83,7 +83,8 @@ class Nodes:
         return self.scratch / f"dacr-ray-{os.getuid()}"
 
     def command(self, *words: str) -> list[str]:
-        start = [sys.executable, "-m", "dacr", "paper", *words, "--benchmark", "tiny"]
+        # Real for `start`, whose PATH has no warm one: what Ray starts is to be killed.
+        start = ["python", "-m", "dacr", "paper", *words, "--benchmark", "tiny"]
         return [*start, "--engine", "ray", "--address", self.address] if "run" in words else start
 
 
@@ -414,18 +415,31 @@ def test_a_node_needs_no_copy_of_the_project(tmp_path: Path) -> None:
     assert run(tmp_path, sys.executable, "-c", script).strip() == "perform_on_node"
 
 
+WITHOUT_RAY = """
+import importlib, pkgutil, sys, dacr
+assert "ray" not in sys.modules
+sys.modules["ray"] = None
+for one in pkgutil.walk_packages(dacr.__path__, "dacr."):
+    # Exports are read where peers are installed.
+    if not one.name.endswith("__main__") and "scenarios.exports." not in one.name:
+        importlib.import_module(one.name)
+from dacr.errors import UserError
+from dacr.experiments.ray_engine import connect
+try:
+    connect("auto")
+except UserError as error:
+    print(error)
+"""
+
+
 def test_ray_is_imported_by_nobody_who_does_not_ask_for_it(tmp_path: Path) -> None:
-    script = (
-        "import importlib, pkgutil, sys, dacr; sys.modules['ray'] = None\n"
-        "for one in pkgutil.walk_packages(dacr.__path__, 'dacr.'):\n"
-        "    if not one.name.endswith('__main__') and 'scenarios.exports.' not in one.name:\n"
-        "        importlib.import_module(one.name)\n"  # exports are read where peers are installed
-        "from dacr.errors import UserError\n"
-        "from dacr.experiments.ray_engine import connect\n"
-        "try:\n    connect('auto')\nexcept UserError as error:\n    print(error)\n"
-    )
-    said = run(tmp_path, sys.executable, "-c", script)
-    assert said.startswith("Ray is not installed; `pip install")
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages/__init__.py").touch()
+    (tmp_path / "stages/all.py").write_text(WITHOUT_RAY)  # by its name, its Python is warm
+    where = {"PYTHONPATH": str(ROOT)}
+    ended, said = answer(tmp_path, "python", "-m", "stages.all", env=where)
+    assert said.startswith("Ray is not installed; `pip install"), said
+    assert ended == 0
 
 
 # -- machines that share no cache ---------------------------------------------------------------

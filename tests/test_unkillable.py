@@ -21,7 +21,7 @@ from dacr.config import load_params
 from dacr.sessions import learn as sessions_learn
 from dacr.sessions.learn import learn, work_name
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
-from tests.tiny_project import commit, environment, make_project, run
+from tests.tiny_project import commit, environment, make_project, run, warm_environment
 from tests.warm import warm_shell
 
 KILLS = 20
@@ -64,13 +64,13 @@ def nursery():
         process.stdin.close()
 
 
-def a_life(nursery, folder, until=None, how=signal.SIGKILL):
-    """Learn until this is true, or to the end; how it ended.
+def a_life(nursery, folder, until=None, how=signal.SIGKILL, between=0):
+    """Learn until this is true, or to the end, keeping an epoch every ``between`` seconds; its end.
 
     However fast the machine is, what was started is ended and its end is read: the next life begins
     with a nursery that has nothing left to say.
     """
-    print(folder, "01", file=nursery.stdin, flush=True)
+    print(folder, "01", between, file=nursery.stdin, flush=True)
     pid = int(nursery.stdout.readline())
     if until is not None:
         while not until() and psutil.pid_exists(pid):
@@ -114,43 +114,20 @@ def test_twenty_kills_at_random_moments_leave_the_same_bytes(undisturbed, fresh,
     assert log.count(" epoch 1/") < KILLS, "lives went on where another had ended"
 
 
-@pytest.fixture
-def heard():
-    """Processes hear ^C: whatever a shell runs in the background is born deaf to it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.usefixtures("heard")
-def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, how):
+def test_who_is_told_to_end_keeps_an_epoch_that_was_not_due(undisturbed, fresh, nursery, how):
     """An hour between checkpoints: none was written before the signal."""
-    command = [sys.executable, "-m", "stages.learn", "01"]
-    patient = {
-        "DACR_CHECKPOINT_SECONDS": "3600",
-        "DVC_ROOT": str(fresh),
-        "PYTHONPATH": str(REPOSITORY),
-    }
     log = fresh / "lives.log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=fresh,
-            env=environment(**patient),
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    while " epoch 2/" not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.001)
-    assert not scratch(fresh)
-    process.send_signal(how)
-    assert process.wait() == 130
+
+    def two_epochs_and_none_kept():
+        return log.exists() and " epoch 2/" in log.read_text() and not scratch(fresh)
+
+    assert a_life(nursery, fresh, two_epochs_and_none_kept, how, between=3600) == 130
     assert "interrupted" in log.read_text()
     assert scratch(fresh)
-    output = run(fresh, "python", *command[1:], env=patient)
-    assert " epoch 2/" not in output, "it went on, and did not begin again"
+    before = len(log.read_text())
+    assert a_life(nursery, fresh, between=3600) == 0
+    assert " epoch 2/" not in log.read_text()[before:], "it went on, and did not begin again"
     assert content(fresh / "runs/01/learned") == content(undisturbed / "runs/01/learned")
 
 
@@ -226,22 +203,17 @@ def notes(folder):
 
 
 def test_two_processes_never_share_a_state(fresh, nursery):
-    started = subprocess.Popen(
-        [sys.executable, "-m", "stages.learn", "01"],
-        cwd=fresh,
-        env=environment(DVC_ROOT=str(fresh), PYTHONPATH=str(REPOSITORY)),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    where = warm_environment(DVC_ROOT=str(fresh), PYTHONPATH=str(REPOSITORY))
+    started = start(fresh, "python", "-m", "stages.learn", "01", env=where)
+    trainer = trainer_of(fresh, started)
+    os.kill(trainer, signal.SIGSTOP)  # holds the lock for as long as the other one looks
     try:
-        wait_for(lambda: scratch(fresh), started)
-        started.send_signal(signal.SIGSTOP)  # holds the lock for as long as the other one looks
         assert a_life(nursery, fresh) == 1
         line = (fresh / "lives.log").read_text().splitlines()[-1]
-        assert line.startswith(f"dacr: process {started.pid} is already training")
+        assert line.startswith(f"dacr: process {trainer} is already training")
     finally:
-        started.kill()
-        started.wait()
+        os.kill(trainer, signal.SIGKILL)
+        assert started.wait() == -signal.SIGKILL
 
 
 def wait_for(condition, process, seconds=900, pause=0.02):
@@ -287,25 +259,26 @@ def lock_of(text):
     return yaml.safe_load(text)["stages"]
 
 
-def start(folder, *command):
+def start(folder, *command, env=None):
     return subprocess.Popen(
         command,
         cwd=folder,
-        env=environment(SHELL=warm_shell(kill_learn=True)),
+        env=env or warm_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
 
 
-def trainer_of(folder):
+def trainer_of(folder, process=None):
     """The pid of the process that trains, once it has kept an epoch."""
-    (file,) = wait_for(lambda: scratch(folder), None)
+    (file,) = wait_for(lambda: scratch(folder), process)
     return int((file.parent / "lock").read_text())
 
 
 def test_dvc_repro_killed_with_all_its_children(reference, project):
-    process = start(project, "dvc", "repro", "learn@01")
+    real = environment(SHELL=warm_shell(kill_learn=True))
+    process = start(project, "dvc", "repro", "learn@01", env=real)
     trainer_of(project)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
