@@ -26,8 +26,10 @@ from dacr.runtime.pretend import pretend_device
 from tests.loopback import Server, running_server
 from tests.quick import LONG
 from tests.shelf import in_memory, leave_memory
+from tests.warm import remember_yaml
 
 in_memory()
+remember_yaml()
 # DVC would keep a folder for every repository of a test in /var/tmp.
 os.environ.setdefault("DVC_SITE_CACHE_DIR", f"{tempfile.gettempdir()}/dvc")
 torch.set_num_threads(1)

@@ -1,14 +1,22 @@
 """A warm Python is like a real one to whoever starts it: all tests that start one rest on it."""
 
+import io
 import json
 import signal
 import subprocess
 import sys
+from collections import OrderedDict
+from datetime import date
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
+import yaml
+from dvc.utils.serialize import _yaml
+from omegaconf import DictConfig, OmegaConf
 
-from tests.tiny_project import environment, warm_environment
+from tests.tiny_project import ROOT, environment, warm_environment
+from tests.warm import dumper, loader, parsers
 
 TOLD = """\
 import atexit, json, os, sys, weakref
@@ -92,3 +100,65 @@ def test_everything_else_is_done_by_the_real_python() -> None:
     asked = ["python", "-c", "import sys; print(sys.executable, 'torch' in sys.modules)"]
     said = subprocess.run(asked, env=own, capture_output=True, text=True, check=True).stdout
     assert said.split() == [sys.executable, "False"]
+
+
+ODD = {
+    "lr": 1e-05, "off": -0.0, "whole": 1.0, "text": "1.0", "key": "01", "yes": "no", "none": None,
+    "day": date(2020, 1, 1), 1: "a number", "lines": "a\nb", "signs": "a: b # c", "empty": [[], {}],
+    "long": "words " * 40, "all": [True, [1, [2]], {"a": {"b": [{"c": "ü"}]}}],
+}  # fmt: skip
+"""Parameters that a stage may have."""
+COMMITTED = (ROOT / "dvc.lock").read_text(encoding="utf-8")
+LOCKS = {
+    "committed": COMMITTED,
+    "none": "",
+    "empty": "schema: '2.0'\nstages: {}\n",
+    "by another writer": yaml.safe_dump(yaml.safe_load(COMMITTED)),
+    "in another style": "schema: '2.0'\nstages:\n    b: {cmd: x, deps: [{path: y}]}\n",
+    "with a comment": "schema: '2.0'\n# kept\nstages:\n  a:\n    cmd: x  # this, too\n",
+}
+
+
+@pytest.mark.parametrize("text", LOCKS.values(), ids=LOCKS.keys())
+def test_dvc_reads_and_writes_with_a_memory_what_it_does_without(text: str) -> None:
+    """Read, changed and written three times over: the same bytes each time."""
+    plain_parse, plain_dump = unwrap(_yaml.parse_yaml), unwrap(_yaml._dump)
+    parse, for_update = parsers(plain_parse)
+    dump = dumper(plain_dump)
+    plain, fast = text, text
+    for number in range(3):
+        assert parse(fast, "dvc.lock") == plain_parse(plain, "dvc.lock")
+        data, own = plain_parse(plain, "dvc.lock", typ="rt"), for_update(fast, "dvc.lock")
+        for lock in (data, own):
+            stages = lock.setdefault("stages", {})
+            stages[f"new@{number}"] = OrderedDict(cmd="new", params={"params.yaml": ODD})
+            stages.pop("new@0" if number == 1 else "build", None)
+        before, after = io.StringIO(), io.StringIO()
+        plain_dump(data, before)
+        dump(own, after)
+        plain, fast = before.getvalue(), after.getvalue()
+        assert fast == plain
+    parse(fast, "dvc.lock").clear()
+    assert parse(fast, "dvc.lock"), "who changes what was read changes no memory"
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\nb: ${a}\nc: ???\n", "", "# a comment", "- 1\n- {x: null}\n"]
+)
+def test_hydra_reads_with_a_memory_what_it_does_without(tmp_path: Path, text: str) -> None:
+    (tmp_path / "own.yaml").write_text(text)
+    plain = unwrap(OmegaConf.load)
+    load = loader(plain)
+    for _ in range(2):
+        with (tmp_path / "own.yaml").open() as file:
+            own = load(file)
+        assert own == plain(tmp_path / "own.yaml")
+        assert (own._metadata, type(own)) == (plain(tmp_path / "own.yaml")._metadata, type(own))
+        if isinstance(own, DictConfig):
+            own.more = 1  # changes no memory
+
+
+def test_hydra_names_the_file_that_it_cannot_read(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("a: [")
+    with (tmp_path / "own.yaml").open() as file, pytest.raises(yaml.YAMLError, match=r"own\.yaml"):
+        loader(unwrap(OmegaConf.load))(file)

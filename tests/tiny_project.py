@@ -217,6 +217,7 @@ def make_project(folder: Path, *overrides: str) -> None:
         make_run(begun, *overrides)
         run(begun, "dvc", "commit", "-f", "-q")
         commit(begun, "reference")
+        run(begun, "git", "repack", "-adq")  # one file instead of hundreds: copies are made of it
         compileall.compile_dir(begun / "dacr", quiet=1)  # a user's Python has done so
         compileall.compile_dir(begun / "stages", quiet=1)
 
