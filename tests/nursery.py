@@ -20,6 +20,7 @@ import torch._inductor.config
 import dacr.sessions.learn
 from dacr.runtime.stage import run_stage
 from stages import learn
+from tests.warm import gather_pages
 
 
 def live(folder: str, session: str, seconds: str) -> None:
@@ -40,6 +41,7 @@ def main() -> None:
     assert torch._dynamo
     assert torch._inductor.config
     torch.set_num_threads(1)  # no pool of threads, which a fork would lose
+    gather_pages()
     for line in sys.stdin:
         life = line.split()
         pid = os.fork()

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from datetime import date
 from inspect import unwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from dvc.utils.serialize import _yaml
 from omegaconf import DictConfig, OmegaConf
 
 from tests.tiny_project import ROOT, environment, warm_environment
-from tests.warm import dumper, loader, parsers
+from tests.warm import YamlMemory, loader
 
 TOLD = """\
 import atexit, json, os, sys, weakref
@@ -119,27 +120,36 @@ LOCKS = {
 }
 
 
+def own_yaml() -> tuple[Any, Any]:
+    """DVC's own functions, which the tests' own process has replaced."""
+    memory = _yaml.parse_yaml.__self__
+    return memory._parse, memory._dump
+
+
 @pytest.mark.parametrize("text", LOCKS.values(), ids=LOCKS.keys())
 def test_dvc_reads_and_writes_with_a_memory_what_it_does_without(text: str) -> None:
     """Read, changed and written three times over: the same bytes each time."""
-    plain_parse, plain_dump = unwrap(_yaml.parse_yaml), unwrap(_yaml._dump)
-    parse, for_update = parsers(plain_parse)
-    dump = dumper(plain_dump)
+    plain_parse, plain_dump = own_yaml()
+    memory = YamlMemory(plain_parse, plain_dump)
     plain, fast = text, text
     for number in range(3):
-        assert parse(fast, "dvc.lock") == plain_parse(plain, "dvc.lock")
-        data, own = plain_parse(plain, "dvc.lock", typ="rt"), for_update(fast, "dvc.lock")
+        assert memory.parse(fast, "dvc.lock") == plain_parse(plain, "dvc.lock")
+        data, own = (
+            plain_parse(plain, "dvc.lock", typ="rt"),
+            memory.parse_for_update(fast, "dvc.lock"),
+        )
         for lock in (data, own):
             stages = lock.setdefault("stages", {})
             stages[f"new@{number}"] = OrderedDict(cmd="new", params={"params.yaml": ODD})
             stages.pop("new@0" if number == 1 else "build", None)
         before, after = io.StringIO(), io.StringIO()
         plain_dump(data, before)
-        dump(own, after)
+        memory.dump(own, after)
         plain, fast = before.getvalue(), after.getvalue()
         assert fast == plain
-    parse(fast, "dvc.lock").clear()
-    assert parse(fast, "dvc.lock"), "who changes what was read changes no memory"
+    assert type(memory.parse_for_update(COMMITTED, "dvc.lock")) is dict, "not by the slow parser"
+    memory.parse(fast, "dvc.lock").clear()
+    assert memory.parse(fast, "dvc.lock"), "who changes what was read changes no memory"
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import array
 import atexit
+import ctypes
 import gc
 import io
 import os
 import pickle
+import re
 import runpy
 import select
 import signal
@@ -152,6 +154,7 @@ def serve(address: str, ended: int) -> None:
     leave_nothing_to_do_at_exit()
     gc.collect()
     gc.freeze()  # a fork that collected garbage would copy every page of what is loaded
+    gather_pages()
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
@@ -184,8 +187,9 @@ def remember_yaml() -> None:
     with suppress(ImportError):
         from dvc.utils.serialize import _yaml
 
-        _yaml.parse_yaml, _yaml.parse_yaml_for_update = parsers(_yaml.parse_yaml)
-        _yaml._dump = dumper(_yaml._dump)
+        memory = YamlMemory(_yaml.parse_yaml, _yaml._dump)
+        _yaml.parse_yaml, _yaml.parse_yaml_for_update = memory.parse, memory.parse_for_update
+        _yaml._dump = memory.dump
     with suppress(ImportError):
         from omegaconf import OmegaConf
 
@@ -209,57 +213,51 @@ def loader(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return remembered
 
 
-STYLES = {*"#{[&*|>!"}
-"""In a YAML text without them there is no comment, and all is written as DVC writes."""
-Parse = Callable[..., Any]
-Dump = Callable[[Any, TextIO], object]
+STYLE = re.compile(r"[#&*|>!]|\{(?!\})|\[(?!\])")
+"""In a YAML text without it there is no comment, and all is written as DVC writes."""
 
 
-def parsers(parse: Parse) -> tuple[Parse, Parse]:
-    """DVC's ``parse_yaml`` and ``parse_yaml_for_update``, with a memory."""
-    parsed: dict[tuple[str, str], bytes] = {}
+class YamlMemory:
+    """DVC's functions that read and write YAML, with a memory."""
 
-    @wraps(parse)
-    def remembered(text: str, path: str, typ: str = "safe") -> Any:
+    def __init__(self, parse: Callable[..., Any], dump: Callable[[Any, TextIO], object]) -> None:
+        self._parse, self._dump = parse, dump
+        self._parsed: dict[str, bytes] = {}
+        self._stages: dict[str, str] = {}
+
+    def parse(self, text: str, path: str, typ: str = "safe") -> Any:
         if typ != "safe":
-            return parse(text, path, typ)
-        if (text, typ) not in parsed:
-            parsed[text, typ] = pickle.dumps(parse(text, path, typ))
-        return pickle.loads(parsed[text, typ])
+            return self._parse(text, path, typ)
+        if text not in self._parsed:
+            self._parsed[text] = pickle.dumps(self._parse(text, path, typ))
+        return pickle.loads(self._parsed[text])
 
-    def for_update(text: str, path: str) -> Any:
+    def parse_for_update(self, text: str, path: str) -> Any:
         # What is written is the same from a plain dict, if there is no comment or style to keep.
-        plain = text.startswith("schema: ") and not STYLES & {*text}
-        return remembered(text, path, "safe" if plain else "rt")
+        plain = text.startswith("schema: ") and not STYLE.search(text)
+        return self.parse(text, path, "safe" if plain else "rt")
 
-    return remembered, for_update
-
-
-def dumper(dump: Dump) -> Dump:
-    """DVC's ``_dump``, which writes of a lock only the stages that it has not written before."""
-    written: dict[str, str] = {}
-
-    def lines(data: Any) -> str:
-        text = io.StringIO()
-        dump(data, text)
-        return text.getvalue()
-
-    def of_a_stage(name: str, stage: Any) -> str:
-        key = repr((name, stage))
-        if key not in written:
-            written[key] = lines({"stages": {name: stage}}).partition("\n")[2]
-        return written[key]
-
-    @wraps(dump)
-    def incremental(data: Any, stream: TextIO) -> None:
+    def dump(self, data: Any, stream: TextIO) -> None:
+        """Of a lock, only the stages that it has not written before."""
         plain = type(data) is dict  # and none with comments
         if not plain or list(data) != ["schema", "stages"] or not data["stages"]:
-            dump(data, stream)
+            self._dump(data, stream)
             return
-        stream.write(lines({"schema": data["schema"]}) + "stages:\n")
-        stream.writelines(of_a_stage(*own) for own in data["stages"].items())
+        stages = [self._stage(*own) for own in data["stages"].items()]
+        text = "".join([self._text({"schema": data["schema"]}), "stages:\n", *stages])
+        stream.write(text)
+        self._parsed[text] = pickle.dumps(data)
 
-    return incremental
+    def _stage(self, name: str, stage: Any) -> str:
+        key = repr((name, stage))
+        if key not in self._stages:
+            self._stages[key] = self._text({"stages": {name: stage}}).partition("\n")[2]
+        return self._stages[key]
+
+    def _text(self, data: Any) -> str:
+        text = io.StringIO()
+        self._dump(data, text)
+        return text.getvalue()
 
 
 def leave_nothing_to_do_at_exit() -> None:
@@ -268,6 +266,23 @@ def leave_nothing_to_do_at_exit() -> None:
     for own in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         own.atexit = False
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+
+
+COLLAPSE = 25  # MADV_COLLAPSE of Linux 6.1
+LARGE = 2 << 20
+
+
+def gather_pages() -> None:
+    """Let memory lie in pages of 2 MB, where the system can: a fork copies a table of all pages."""
+    with suppress(OSError, AttributeError):
+        advise = ctypes.CDLL(None).madvise
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            place, rights, *_, inode = line.split()[:5]
+            if "w" in rights and inode == "0":  # of no file
+                start, end = (int(number, 16) for number in place.split("-"))
+                first, last = -(-start // LARGE) * LARGE, end // LARGE * LARGE
+                if first < last:
+                    advise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), COLLAPSE)
 
 
 def attend(client: socket.socket, forks: dict[int, socket.socket], own: list[int]) -> None:
