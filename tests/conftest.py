@@ -1,6 +1,6 @@
 """One thread for every test: results do not depend on the machine, and tests run side by side.
 
-And what tests of several files start from.
+The process that only hands tests to others loads none of what they need (``tests/fixtures.py``).
 """
 
 import gc
@@ -14,26 +14,21 @@ os.environ.setdefault("DACR_CHECKPOINT_SECONDS", "0")
 os.environ.pop("COLUMNS", None)
 os.environ.pop("LINES", None)
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-import torch
 
-from dacr.experiments.records import Store
-from dacr.experiments.tables import Paper, load_paper
-from dacr.runtime.pretend import pretend_device
-from tests.loopback import Server, running_server
 from tests.quick import LONG
 from tests.shelf import in_memory, leave_memory
 from tests.warm import remember_yaml
 
 in_memory()
-remember_yaml()
 # DVC would keep a folder for every repository of a test in /var/tmp.
 os.environ.setdefault("DVC_SITE_CACHE_DIR", f"{tempfile.gettempdir()}/dvc")
-torch.set_num_threads(1)
-pretend_device()  # autograd counts devices when it first runs
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        remember_yaml()
+        config.pluginmanager.import_plugin("tests.fixtures")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,50 +46,3 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish(exitstatus: int) -> None:
     leave_memory(exitstatus)
-
-
-@pytest.fixture(scope="module")
-def paper() -> Paper:
-    return load_paper()
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """An empty one; the benchmark that may lie in data/ is none of its records'."""
-    monkeypatch.setattr("dacr.experiments.plan.built_here", lambda: None)
-    return Store(tmp_path / "scratch", tmp_path / "results")
-
-
-@pytest.fixture
-def no_epoch_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For trainings that nobody ends: to keep an epoch takes longer than to train a tiny one."""
-    monkeypatch.setenv("DACR_CHECKPOINT_SECONDS", "3600")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with running_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: Server) -> Server:
-    """Of the module's server, one that has no page and was asked nothing."""
-    running.pages.clear()
-    running.requests.clear()
-    return running
-
-
-@pytest.fixture
-def own_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No download of others, no proxy and no mirror."""
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "root"))
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv("DACR_MIRROR", raising=False)
-
-
-@pytest.fixture
-def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    return folder

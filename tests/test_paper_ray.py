@@ -101,6 +101,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         patch.setenv("TMPDIR", str(scratch))
         patch.setattr(tempfile, "tempdir", None)
         patch.setenv("SHELL", shell)
+        patch.setenv("RAY_worker_niceness", "0")  # else the other tests go first
         try:
             cluster = Cluster(
                 initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
