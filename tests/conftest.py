@@ -18,7 +18,7 @@ import pytest
 
 from tests.quick import LONG
 from tests.shelf import in_memory, leave_memory
-from tests.warm import remember_yaml
+from tests.warm import remember_yaml, share_server
 
 in_memory()
 # DVC would keep a folder for every repository of a test in /var/tmp.
@@ -26,7 +26,9 @@ os.environ.setdefault("DVC_SITE_CACHE_DIR", f"{tempfile.gettempdir()}/dvc")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        share_server()
+    else:
         remember_yaml()
         config.pluginmanager.import_plugin("tests.fixtures")
 

@@ -1,8 +1,10 @@
 """A warm Python is like a real one to whoever starts it: all tests that start one rest on it."""
 
+import array
 import io
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections import OrderedDict
@@ -11,6 +13,7 @@ from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from dvc.utils.serialize import _yaml
@@ -71,16 +74,17 @@ def test_who_is_told_to_end_or_kills_itself_ends_by_that_signal(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     at_once = f"os.kill(os.getpid(), {int(number)})" if number == signal.SIGKILL else ""
-    script = f"import os, time\nprint('begun', flush=True)\n{at_once}\ntime.sleep(3600)\n"
+    script = f"import os, time\nprint(os.getpid(), flush=True)\n{at_once}\ntime.sleep(3600)\n"
     folder = folder_with(tmp_path, script)
     with subprocess.Popen(
         ["python", "-m", "stages.told"], cwd=folder, env=warm_environment(), stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"begun\n"
+        fork = int(process.stdout.readline())
         if number == signal.SIGTERM:
             process.terminate()
         assert process.wait() == -number
+    assert not psutil.pid_exists(fork), "the one who ends is the one who works"
 
 
 def test_many_at_a_time_each_get_their_own_answer(tmp_path: Path) -> None:
@@ -94,6 +98,20 @@ def test_many_at_a_time_each_get_their_own_answer(tmp_path: Path) -> None:
     ]
     ends = [(process.communicate()[0], process.returncode) for process in started]
     assert ends == [(f"{n}\n".encode(), n) for n in range(20)]
+
+
+def test_who_is_killed_while_it_asks_spoils_nothing(tmp_path: Path) -> None:
+    folder, own = folder_with(tmp_path, "print('here')\n"), warm_environment()
+    address = f"{own['PATH'].partition(':')[0]}/socket"
+    for request in (b"", b"\0\0\0\x09", b"\0\0\0\x09" + b"12345"):
+        with socket.socket(socket.AF_UNIX) as dying:
+            dying.connect(address)
+            if request:
+                streams = array.array("i", [0, 1, 2])
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)]
+                dying.sendmsg([request[:4]], rights)
+                dying.sendall(request[4:])
+        assert told(folder, own)[1] == "here\n"
 
 
 def test_everything_else_is_done_by_the_real_python() -> None:

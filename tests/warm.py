@@ -64,6 +64,8 @@ import os, sys
 if not ({asked}):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 import array, _signal, _socket  # what socket and signal load is half of a start
+passed_on = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
+_signal.pthread_sigmask(_signal.SIG_BLOCK, passed_on)  # until there is a fork to tell
 server = _socket.socket(_socket.AF_UNIX)
 server.connect({address!r})
 settings = [os.fsencode(name) + b"=" + os.fsencode(own) for name, own in os.environ.items()]
@@ -83,8 +85,9 @@ def answer():
         line += letter
     return int(line)
 fork = answer()
-for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+for number in passed_on:
     _signal.signal(number, lambda number, _: os.kill(fork, number))
+_signal.pthread_sigmask(_signal.SIG_UNBLOCK, passed_on)
 status = answer()
 if status < 0:
     if status != -_signal.SIGKILL:
@@ -105,36 +108,61 @@ WARM = "DACR_TESTS_PYTHON"
 """Whose environment has it starts warm Pythons itself where it asks for its own."""
 
 
+SHARED = "DACR_TESTS_WARM"
+"""The folder of a server that several processes ask; whoever made the folder is its owner."""
+
+
+def share_server() -> None:
+    """Let the processes that this one starts ask one server, which the first to ask starts."""
+    os.environ[SHARED] = str(_own_folder())
+
+
+def _own_folder() -> Path:
+    """A folder for a server that ends with this process, however that ends."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    os.mkfifo(folder / "owner")
+    os.open(folder / "owner", os.O_RDWR)  # open for as long as this process lives
+    return folder
+
+
 @cache
 def warm_path() -> str:
-    """Start the server of this process, once; the folder of its commands."""
-    folder = Path(tempfile.mkdtemp(prefix="warm-"))
-    address = folder / "socket"
-    ended, alive = os.pipe()  # the server ends with this process, however that ends
+    """The folder of the commands, whose server is there."""
+    folder = Path(os.environ[SHARED]) if SHARED in os.environ else _own_folder()
+    from filelock import FileLock  # the server itself needs none
+
+    with FileLock(folder / "lock"):
+        if not (folder / "python").exists():
+            _start_server(folder)
+            _write_commands(folder)
+    return str(folder)
+
+
+def _start_server(folder: Path) -> None:
     server = subprocess.Popen(
-        [sys.executable, __file__, str(address), str(ended)],
-        pass_fds=(ended,),
+        [sys.executable, __file__, str(folder)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    os.close(ended)
-    os.set_inheritable(alive, False)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
+
+
+def _write_commands(folder: Path) -> None:
     started = 'sys.argv[1:2] == ["-m"] and sys.argv[2].split(".")[0] in ("dacr", "dvc", "stages")'
-    for command, asked in (("python", started), ("dvc", "True")):
-        text = CLIENT.format(
-            python=sys.executable, asked=asked, address=str(address), command=command
+    address = str(folder / "socket")
+    commands = {
+        "sh": SHELL.format(folder=folder, real="''"),
+        "sh-learn": SHELL.format(folder=folder, real="*stages.learn*"),
+    }
+    for command, asked in (("dvc", "True"), ("python", started)):
+        commands[command] = CLIENT.format(
+            python=sys.executable, asked=asked, address=address, command=command
         )
-        (folder / command).write_text(text, encoding="utf-8")
-        (folder / command).chmod(0o755)
-    for shell, real in (("sh", "''"), ("sh-learn", "*stages.learn*")):
-        text = SHELL.format(folder=folder, real=real)
-        (folder / shell).write_text(text, encoding="utf-8")
-        (folder / shell).chmod(0o755)
-    atexit.register(server.kill)
-    return str(folder)
+    for name, text in commands.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o755)
 
 
 def warm_shell(kill_learn: bool = False) -> str:
@@ -145,8 +173,9 @@ def warm_shell(kill_learn: bool = False) -> str:
 # -- the server -------------------------------------------------------------------------------
 
 
-def serve(address: str, ended: int) -> None:
-    """Fork for whoever asks, until the process that started this one has ended."""
+def serve(folder: Path) -> None:
+    """Fork for whoever asks, until the folder's owner has ended."""
+    ended = os.open(folder / "owner", os.O_RDONLY)
     for name in LOADED:
         with suppress(ImportError):  # what an environment does not have is not needed there
             __import__(name)
@@ -156,7 +185,7 @@ def serve(address: str, ended: int) -> None:
     gc.freeze()  # a fork that collected garbage would copy every page of what is loaded
     gather_pages()
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
+    listening.bind(str(folder / "socket"))
     listening.listen(64)
     forks: dict[int, socket.socket] = {}
     children, woken = os.pipe()
@@ -174,7 +203,8 @@ def serve(address: str, ended: int) -> None:
             tell_ends(forks)
         if listening.fileno() in ready:
             client, _ = listening.accept()
-            attend(client, forks, [listening.fileno(), children, woken, ended])
+            with suppress(OSError, LookupError, ValueError):  # who asked was killed meanwhile
+                attend(client, forks, [listening.fileno(), children, woken, ended])
 
 
 def remember_yaml() -> None:
@@ -293,7 +323,10 @@ def attend(client: socket.socket, forks: dict[int, socket.socket], own: list[int
     wanted = int.from_bytes(size, "big")
     text = b""
     while len(text) < wanted:
-        text += client.recv(wanted - len(text))
+        more = client.recv(wanted - len(text))
+        if not more:
+            raise ConnectionResetError
+        text += more
     count, *parts = map(os.fsdecode, text.split(b"\0"))
     (command, folder, *arguments), settings = parts[: int(count)], parts[int(count) :]
     environment = dict(setting.split("=", 1) for setting in settings)
@@ -306,8 +339,8 @@ def attend(client: socket.socket, forks: dict[int, socket.socket], own: list[int
         become(command, arguments, folder, environment, list(streams))
     for stream in streams:
         os.close(stream)
-    client.sendall(f"{fork}\n".encode())
     forks[fork] = client
+    client.sendall(f"{fork}\n".encode())
 
 
 def tell_ends(forks: dict[int, socket.socket]) -> None:
@@ -374,4 +407,4 @@ def become(
 
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file is no place for modules
-    serve(sys.argv[1], int(sys.argv[2]))
+    serve(Path(sys.argv[1]))
