@@ -223,7 +223,7 @@ def remember_yaml() -> None:
     with suppress(ImportError):
         from omegaconf import OmegaConf
 
-        OmegaConf.load = staticmethod(loader(OmegaConf.load))
+        OmegaConf.load = staticmethod(loader(OmegaConf.load))  # type: ignore[assignment, method-assign]
 
 
 def loader(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
