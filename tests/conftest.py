@@ -16,7 +16,7 @@ os.environ.pop("LINES", None)
 
 import pytest
 
-from tests.quick import LONG
+from tests.quick import FIRST
 from tests.shelf import in_memory, leave_memory
 from tests.warm import remember_yaml, share_server
 
@@ -34,8 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first: one that came last would be waited for alone."""
-    order = {name: number for number, name in enumerate(LONG)}
+    order = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
 
 

@@ -24,13 +24,30 @@ CORE = tuple(
 LONG = tuple(
     f"tests/test_{name}.py"
     for name in (
-        *("paper_ray", "unkillable", "pipeline", "sharing", "paper_sweep", "living_data"),
-        *("pretend_gpu", "exact", "methods", "verify", "config", "code", "scenarios", "work"),
-        *("paper", "predict", "fault_rounds", "cpu_benchmarks", "documented", "wheel", "doctor"),
-        *("adding_a_method", "scenario_peers"),
+        *(
+            "paper_ray",
+            "unkillable",
+            "exact",
+            "sharing",
+            "verify",
+            "pretend_gpu",
+            "methods",
+            "code",
+        ),
+        *("pipeline", "scenarios", "paper_sweep", "wheel", "cpu_benchmarks", "living_data"),
+        *("config", "predict", "work", "paper", "documented", "fault_rounds", "adding_a_method"),
+        *("doctor", "scenario_peers"),
     )
 )
-"""Ten seconds and more of processor time, the longest first: so they are run."""
+"""Ten seconds and more of processor time: left to ``make test``."""
+FIRST = LONG + tuple(
+    f"tests/test_{name}.py"
+    for name in (
+        *("portable", "sources", "faults", "hostile_files", "torchvision_compat", "training"),
+        *("mutants", "report", "download"),
+    )
+)
+"""The order of the longest: one that came last would be waited for alone."""
 
 
 def chosen(changed: Iterable[str], tests: Iterable[str], root: Path = ROOT) -> list[str]:

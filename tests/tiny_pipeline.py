@@ -18,7 +18,7 @@ from dacr.config import Params
 from dacr.data.benchmark import Benchmark
 from dacr.data.building import build_benchmark
 from dacr.data.sources.base import Part, Sample, Source
-from dacr.runtime import code, provenance
+from dacr.runtime import code
 from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn
 from dacr.sessions.places import BENCHMARK
@@ -105,15 +105,14 @@ def make_data(folder: Path, params: Params) -> None:
 
 def run_sessions(folder: Path, params: Params) -> None:
     """All sessions of ``params``, in a folder that is prepared, by code that nobody edits."""
-    noted = patch.object(provenance, "git_or_nothing", asked)
-    with chdir(folder), noted, patch.object(code, "_follow", followed):
+    with chdir(folder), patch.object(code, "_follow", followed):
         for key in params.schedule.sessions:
             learn(params, key)
             consolidate(params, key)
 
 
-followed, asked = cache(code._follow), cache(provenance.git_or_nothing)
-"""Notes name the code of each stage and its revision: both stay what they are."""
+followed = cache(code._follow)
+"""Notes name the code of each stage, which stays what it is."""
 
 
 def run(folder: Path, params: Params) -> Benchmark:
