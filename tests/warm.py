@@ -106,8 +106,6 @@ exec /bin/sh "$@"
 
 WARM = "DACR_TESTS_PYTHON"
 """Whose environment has it starts warm Pythons itself where it asks for its own."""
-
-
 SHARED = "DACR_TESTS_WARM"
 """The folder of a server that several processes ask; whoever made the folder is its owner."""
 
@@ -128,9 +126,9 @@ def _own_folder() -> Path:
 @cache
 def warm_path() -> str:
     """The folder of the commands, whose server is there."""
-    folder = Path(os.environ[SHARED]) if SHARED in os.environ else _own_folder()
     from filelock import FileLock  # the server itself needs none
 
+    folder = Path(os.environ[SHARED]) if SHARED in os.environ else _own_folder()
     with FileLock(folder / "lock"):
         if not (folder / "python").exists():
             _start_server(folder)
