@@ -24,17 +24,8 @@ CORE = tuple(
 LONG = tuple(
     f"tests/test_{name}.py"
     for name in (
-        *(
-            "paper_ray",
-            "unkillable",
-            "exact",
-            "sharing",
-            "verify",
-            "pretend_gpu",
-            "methods",
-            "code",
-        ),
-        *("pipeline", "scenarios", "paper_sweep", "wheel", "cpu_benchmarks", "living_data"),
+        *("paper_ray", "unkillable", "exact", "sharing", "verify", "pretend_gpu", "methods"),
+        *("code", "pipeline", "scenarios", "paper_sweep", "wheel", "cpu_benchmarks", "living_data"),
         *("config", "predict", "work", "paper", "documented", "fault_rounds", "adding_a_method"),
         *("doctor", "scenario_peers"),
     )

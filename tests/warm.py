@@ -9,8 +9,9 @@ edited code is run. Everything else that ``python`` is asked for is done by the 
 ``warm_shell()`` is a shell with that ``PATH``: as ``SHELL`` it reaches the stages of a DVC that was
 started with another one.
 
-A signal to the one who asked reaches the fork, except for SIGKILL: tests that kill use real
-processes (``environment`` and not ``warm_environment``), and so do those of how Python starts.
+A signal to the one who asked reaches the fork, except for SIGKILL, and a fork is in a group of its
+own: tests that kill a group use real processes (``environment`` and not ``warm_environment``), and
+so do those of how Python starts. Who works may be killed by its own number.
 """
 
 from __future__ import annotations
