@@ -34,7 +34,7 @@ from dacr.experiments.tables import Needs
 from dacr.experiments.worker import OUTCOME, SET_ASIDE, Order, Outcome, free_clone
 from tests.paper_project import ROOT, WIDE, run, tiny_project
 from tests.tiny_project import answer, environment, warm_environment
-from tests.warm import warm_shell
+from tests.warm import warm_path, warm_shell
 
 EPOCHS = 3
 HANGS = 900.0  # seconds after which nothing will happen any more
@@ -83,8 +83,8 @@ class Nodes:
         return self.scratch / f"dacr-ray-{os.getuid()}"
 
     def command(self, *words: str) -> list[str]:
-        # Real for `start`, whose PATH has no warm one: what Ray starts is to be killed.
-        start = ["python", "-m", "dacr", "paper", *words, "--benchmark", "tiny"]
+        # Warm, with a PATH that has no warm one: what Ray starts is to be killed.
+        start = [f"{warm_path()}/python", "-m", "dacr", "paper", *words, "--benchmark", "tiny"]
         return [*start, "--engine", "ray", "--address", self.address] if "run" in words else start
 
 

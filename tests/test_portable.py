@@ -58,5 +58,6 @@ def test_the_parameter_wins_over_the_environment(tmp_path):
         before.mkdir()
         with patch.dict(os.environ):  # this process starts the stages, and lives on
             prepare(before, tiny_params("split=nd", f"train.portable={str(portable).lower()}"))
-    assert learned("a", True, {}) == learned("b", True, OLDER)
-    assert learned("c", False, {}) != learned("d", False, OLDER), "the comparison can see it"
+    held = learned("a", True, {})
+    assert held == learned("b", True, OLDER)
+    assert held != learned("c", False, OLDER), "the comparison can see it"
