@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from modulefinder import ModuleFinder
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -116,7 +117,16 @@ def docstrings(text: str) -> list[str]:
     strings = [
         own for own in values if isinstance(own, ast.Constant) and isinstance(own.value, str)
     ]
-    return [ast.get_source_segment(plain, own) or "" for own in strings]
+    lines = [line.encode() for line in re.split(r"(?<=\n)", plain)]  # columns count bytes
+    return [segment(lines, own).decode() for own in strings]
+
+
+def segment(lines: list[bytes], node: ast.Constant) -> bytes:
+    """``ast.get_source_segment``, which cuts the whole text into lines for every segment."""
+    rows = lines[node.lineno - 1 : node.end_lineno]
+    rows[-1] = rows[-1][: node.end_col_offset]
+    rows[0] = rows[0][node.col_offset :]
+    return b"".join(rows)
 
 
 comments = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=20)
@@ -265,6 +275,11 @@ def test_sources_in_memory_answer_as_files_do(clone: InMemory) -> None:
 
 def answers(root: InMemory | Path) -> dict[str, str]:
     """The identity of every stage, of each method and of each source."""
+    with patch.object(code, "_file_of", cache(code._file_of)):  # all ask for the same files
+        return _answers(root)
+
+
+def _answers(root: InMemory | Path) -> dict[str, str]:
     of_stage = {
         stage: identity(stage, sources=SOURCES, root=root)
         for stage in code.STAGES
