@@ -15,10 +15,11 @@ import numpy as np
 import yaml
 
 from dacr.config import Params
+from dacr.data import benchmark
 from dacr.data.benchmark import Benchmark
 from dacr.data.building import build_benchmark
 from dacr.data.sources.base import Part, Sample, Source
-from dacr.runtime import code
+from dacr.runtime import code, provenance
 from dacr.sessions.consolidate import consolidate
 from dacr.sessions.learn import learn
 from dacr.sessions.places import BENCHMARK
@@ -104,8 +105,16 @@ def make_data(folder: Path, params: Params) -> None:
 
 
 def run_sessions(folder: Path, params: Params) -> None:
-    """All sessions of ``params``, in a folder that is prepared, by code that nobody edits."""
-    with chdir(folder), patch.object(code, "_follow", followed):
+    """All sessions of ``params``, in a folder that is prepared and in no repository of git.
+
+    Nobody edits the code or the images meanwhile: what they are is asked once.
+    """
+    with (
+        chdir(folder),
+        patch.object(code, "_follow", followed),
+        patch.object(benchmark, "read_index", cache(benchmark.read_index)),
+        patch.object(provenance, "git_or_nothing", lambda *_: ""),
+    ):
         for key in params.schedule.sessions:
             learn(params, key)
             consolidate(params, key)
