@@ -27,7 +27,7 @@ os.environ.setdefault("DVC_SITE_CACHE_DIR", f"{tempfile.gettempdir()}/dvc")
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        share_server()
+        share_server(soon=config.args_source is not config.ArgsSource.ARGS)
     else:
         remember_yaml()
         config.pluginmanager.import_plugin("tests.fixtures")

@@ -111,9 +111,14 @@ SHARED = "DACR_TESTS_WARM"
 """The folder of a server that several processes ask; whoever made the folder is its owner."""
 
 
-def share_server() -> None:
-    """Let the processes that this one starts ask one server, which the first to ask starts."""
+def share_server(soon: bool) -> None:
+    """Let the processes that this one starts ask one server, which the first to ask starts.
+
+    If they will ask ``soon``, it is started while they load what they need themselves.
+    """
     os.environ[SHARED] = str(_own_folder())
+    if soon:
+        threading.Thread(target=warm_path, daemon=True).start()
 
 
 def _own_folder() -> Path:
