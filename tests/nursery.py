@@ -1,9 +1,9 @@
-"""A process that has torch loaded and forks stages on demand: a life costs no import of torch.
+"""A process that has the stages loaded and forks them on demand: a life costs no import.
 
-Run as ``python -m tests.nursery``. For each line ``<folder> <session> <seconds>`` on stdin it forks
-a child that runs ``stages.learn`` there as DVC would, with so many seconds between checkpoints,
-prints the child's pid, waits, and prints how it ended (``waitstatus_to_exitcode``: negative is a
-signal).
+Run as ``python -m tests.nursery``, by the warm Python of ``tests/warm.py``. For each line
+``<folder> <session> <seconds>`` on stdin it forks a child that runs ``stages.learn`` there as DVC
+would, with so many seconds between checkpoints, prints the child's pid, waits, and prints how it
+ended (``waitstatus_to_exitcode``: negative is a signal).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch._inductor.config
 import dacr.sessions.learn
 from dacr.runtime.stage import run_stage
 from stages import learn
-from tests.warm import gather_pages
 
 
 def live(folder: str, session: str, seconds: str) -> None:
@@ -41,7 +40,6 @@ def main() -> None:
     assert torch._dynamo
     assert torch._inductor.config
     torch.set_num_threads(1)  # no pool of threads, which a fork would lose
-    gather_pages()
     for line in sys.stdin:
         life = line.split()
         pid = os.fork()

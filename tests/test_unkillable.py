@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from contextlib import chdir, suppress
 from itertools import cycle
@@ -22,7 +21,7 @@ from dacr.sessions import learn as sessions_learn
 from dacr.sessions.learn import learn, work_name
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
 from tests.tiny_project import commit, environment, make_project, run, warm_environment
-from tests.warm import warm_shell
+from tests.warm import warm_path, warm_shell
 
 KILLS = 20
 EPOCHS = 40
@@ -56,7 +55,7 @@ def fresh(undisturbed, tmp_path):
 
 @pytest.fixture(scope="module")
 def nursery():
-    command = [sys.executable, "-m", "tests.nursery"]
+    command = [f"{warm_path()}/python", "-m", "tests.nursery"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
     ) as process:

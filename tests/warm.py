@@ -154,7 +154,8 @@ def _start_server(folder: Path) -> None:
 
 
 def _write_commands(folder: Path) -> None:
-    started = 'sys.argv[1:2] == ["-m"] and sys.argv[2].split(".")[0] in ("dacr", "dvc", "stages")'
+    ours = ("dacr", "dvc", "stages", "tests")
+    started = f'sys.argv[1:2] == ["-m"] and sys.argv[2].split(".")[0] in {ours}'
     address = str(folder / "socket")
     commands = {
         "sh": SHELL.format(folder=folder, real="''"),
