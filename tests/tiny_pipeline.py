@@ -105,15 +105,15 @@ def make_data(folder: Path, params: Params) -> None:
 
 
 def run_sessions(folder: Path, params: Params) -> None:
-    """All sessions of ``params``, in a folder that is prepared and in no repository of git.
+    """All sessions of ``params``, in a folder that is prepared.
 
-    Nobody edits the code or the images meanwhile: what they are is asked once.
+    Nobody edits the code or the images, or commits, meanwhile: what they are is asked once.
     """
     with (
         chdir(folder),
         patch.object(code, "_follow", followed),
         patch.object(benchmark, "read_index", cache(benchmark.read_index)),
-        patch.object(provenance, "git_or_nothing", lambda *_: ""),
+        patch.object(provenance, "git_or_nothing", cache(provenance.git_or_nothing)),
     ):
         for key in params.schedule.sessions:
             learn(params, key)
