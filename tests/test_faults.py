@@ -5,7 +5,6 @@ import math
 import os
 import shutil
 import subprocess
-import sys
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from tests.learning import CPU, small_params, small_session
 from tests.schedules import make_schedule
 from tests.test_stage import only_line, run_main
 from tests.tiny_pipeline import REPOSITORY, prepare, tiny_params
+from tests.warm import warm_path
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def mounted(place: Path, *options: str):
 
 def stage(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "stages.learn", "01"],
+        [f"{warm_path()}/python", "-m", "stages.learn", "01"],
         cwd=folder,
         env={**os.environ, "DVC_ROOT": str(folder), "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

@@ -6,7 +6,6 @@ import csv
 import importlib.util
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from dacr.errors import UserError
 from dacr.runtime.live import Live, live
 from dacr.runtime.progress import TrainingProgress
+from tests.warm import warm_path
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +149,7 @@ def test_dvc_shows_a_training_that_runs(project: Path) -> None:
     def run(*command: str) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    dvc = (sys.executable, "-m", "dvc")
+    dvc = (f"{warm_path()}/dvc",)
     run("git", "init", "-q")
     run(*dvc, "init", "-q")
     run("git", "add", "-A")
