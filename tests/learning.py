@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import hydra
 import numpy as np
+import omegaconf
 import torch
 from dvc.utils.hydra import load_hydra_plugins
 from hydra import compose, initialize_config_dir
@@ -18,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from dacr.config import Params
 from dacr.learning.session import Session, open_session
 from dacr.model.backbones import ARCHITECTURES, Architecture
-from tests.shelf import ROOT
+from tests.shelf import ROOT, digest, shelved
 
 TINY = "tiny"
 ARCHITECTURES[TINY] = Architecture(widths=(8, 16), blocks=1, stem_stride=2)
@@ -55,10 +59,25 @@ def composed(overrides: Sequence[str]) -> dict[Any, Any]:
 
 @cache
 def _chosen(groups: tuple[str, ...]) -> DictConfig:
+    made = shelved(
+        f"chosen-{digest(_conf(), *groups, hydra.__version__)}", partial(_choose, groups)
+    )
+    config = pickle.loads(made.read_bytes())
+    assert isinstance(config, DictConfig)
+    return config
+
+
+@cache
+def _conf() -> list[str]:
+    files = (file for kind in ("yaml", "py") for file in (ROOT / "conf").rglob(f"*.{kind}"))
+    return sorted(str(file.relative_to(ROOT)) for file in files)
+
+
+def _choose(groups: Sequence[str], out: Path) -> None:
     conf = ROOT / "conf"
     load_hydra_plugins(str(conf / "plugins"))
     with initialize_config_dir(str(conf), version_base=None):
-        return compose("config", overrides=[*groups])
+        out.write_bytes(pickle.dumps(compose("config", overrides=[*groups])))
 
 
 BOUNDS = {"method=finetune", "method=joint"}

@@ -25,14 +25,15 @@ def composed(tmp_path):
     def make(*overrides, **changes):
         path = tmp_path / "params.yaml"
         compose(list(overrides), path)
-        content = yaml.safe_load(path.read_text())
-        for dotted, value in changes.items():
-            *sections, name = dotted.split("__")
-            section = content
-            for part in sections:
-                section = section[part]
-            section[name] = value
-        path.write_text(dumps_yaml(content))
+        if changes:
+            content = yaml.safe_load(path.read_text())
+            for dotted, value in changes.items():
+                *sections, name = dotted.split("__")
+                section = content
+                for part in sections:
+                    section = section[part]
+                section[name] = value
+            path.write_text(dumps_yaml(content))
         return path
 
     return make
