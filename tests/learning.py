@@ -11,7 +11,6 @@ from typing import Any
 
 import hydra
 import numpy as np
-import omegaconf
 import torch
 from dvc.utils.hydra import load_hydra_plugins
 from hydra import compose, initialize_config_dir
