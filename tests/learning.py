@@ -61,6 +61,7 @@ def _chosen(groups: tuple[str, ...]) -> DictConfig:
     made = shelved(
         f"chosen-{digest(_conf(), *groups, hydra.__version__)}", partial(_choose, groups)
     )
+    _load_resolvers()
     config = pickle.loads(made.read_bytes())
     assert isinstance(config, DictConfig)
     return config
@@ -72,10 +73,14 @@ def _conf() -> list[str]:
     return sorted(str(file.relative_to(ROOT)) for file in files)
 
 
+@cache
+def _load_resolvers() -> None:
+    load_hydra_plugins(str(ROOT / "conf/plugins"))
+
+
 def _choose(groups: Sequence[str], out: Path) -> None:
-    conf = ROOT / "conf"
-    load_hydra_plugins(str(conf / "plugins"))
-    with initialize_config_dir(str(conf), version_base=None):
+    _load_resolvers()
+    with initialize_config_dir(str(ROOT / "conf"), version_base=None):
         out.write_bytes(pickle.dumps(compose("config", overrides=[*groups])))
 
 
