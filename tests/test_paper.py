@@ -445,7 +445,9 @@ def test_every_experiment_on_file_is_read_and_marked_as_earlier(paper: Paper) ->
 
 
 def own_code(record: Record) -> str:
-    return identity(record.benchmark, record.split, record.method)
+    groups = {own.name for own in Path("conf").iterdir() if own.is_dir()}
+    others = tuple((key, value) for key, value in record.overrides.items() if key in groups)
+    return identity(record.benchmark, record.split, record.method, others)
 
 
 # -- results ----------------------------------------------------------------------------------
